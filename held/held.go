@@ -17,11 +17,10 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// Store is the part of a store that decisions need. All stores implement it.
-type Store interface {
+// Database is the part of a store that Decide needs. All stores implement it.
+type Database interface {
 	store.Leases
-	store.HeldKeys
-	Decide(ctx context.Context, relay string, lease store.LeaseRef, id string) error
+	store.Records
 }
 
 // Errors of Decide.
@@ -43,16 +42,16 @@ const (
 // Decide records a decision, waits until it is applied, and returns it as applied. It generates the ID if there is none;
 // a decision that is repeated with the same ID is applied once. Errors: store.ErrNotHeld; ErrRefused; ErrNotApplied when
 // ctx ends first.
-func Decide(ctx context.Context, s Store, d store.Decision) (store.Decision, error) {
+func Decide(ctx context.Context, db Database, d store.Decision) (store.Decision, error) {
 	if d.ID == "" {
 		d.ID = store.NewToken()
 	}
-	if err := s.RecordDecision(ctx, d); err != nil {
+	if err := New(db).RecordDecision(ctx, d); err != nil {
 		return d, err
 	}
 	owner := store.Owner{ID: "operator-" + d.ID, Host: d.By}
 	for wait := pollMin; ; wait = min(2*wait, pollMax) {
-		now, err := s.ShowDecision(ctx, d.ID)
+		now, err := New(db).ShowDecision(ctx, d.ID)
 		switch {
 		case ctx.Err() != nil:
 			return d, fmt.Errorf("%w: %w", ErrNotApplied, ctx.Err())
@@ -63,7 +62,7 @@ func Decide(ctx context.Context, s Store, d store.Decision) (store.Decision, err
 		case now.State == store.DecisionApplied:
 			return now, nil
 		}
-		if applied, err := applyAlone(ctx, s, owner, now); err != nil && ctx.Err() == nil {
+		if applied, err := applyAlone(ctx, db, owner, now); err != nil && ctx.Err() == nil {
 			return d, err
 		} else if applied {
 			continue
@@ -78,8 +77,8 @@ func Decide(ctx context.Context, s Store, d store.Decision) (store.Decision, err
 }
 
 // applyAlone applies a decision if no process holds the lease of its partition.
-func applyAlone(ctx context.Context, s Store, owner store.Owner, d store.Decision) (applied bool, err error) {
-	leases, err := s.Acquire(ctx, d.Relay, owner, store.AcquireRequest{
+func applyAlone(ctx context.Context, db Database, owner store.Owner, d store.Decision) (applied bool, err error) {
+	leases, err := db.Acquire(ctx, d.Relay, owner, store.AcquireRequest{
 		Claims: []store.LeaseClaim{{Partition: d.Partition, Token: store.NewToken()}}, TTL: leaseFor,
 	})
 	if err != nil {
@@ -88,12 +87,12 @@ func applyAlone(ctx context.Context, s Store, owner store.Owner, d store.Decisio
 	defer func() {
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseFor)
 		defer cancel()
-		err = errors.Join(err, s.Leave(leaving, d.Relay, owner))
+		err = errors.Join(err, db.Leave(leaving, d.Relay, owner))
 	}()
 	if len(leases) == 0 {
 		return false, nil
 	}
-	err = s.Decide(ctx, d.Relay, leases[0].Ref(), d.ID)
+	err = New(db).Apply(ctx, d.Relay, leases[0].Ref(), d.ID)
 	if errors.Is(err, store.ErrLeaseLost) {
 		return false, nil
 	}

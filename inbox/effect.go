@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
 )
@@ -149,7 +150,7 @@ const gapSearch = 1_000
 
 // parkedBefore returns the parked message of the same key with the lowest version, if that is below m's.
 func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *postrider.Message {
-	_, parked, err := c.store.ShowHeld(ctx, c.cfg.Name, m.Key, gapSearch)
+	_, parked, err := held.New(c.store).ShowHeld(ctx, c.cfg.Name, m.Key, gapSearch)
 	if err != nil {
 		return nil // the next attempt will find it
 	}

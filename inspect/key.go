@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -35,10 +36,10 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 	if q != nil {
 		p.Owner = q.Owner
 	}
-	h, first, err := s.ShowHeld(ctx, r.Name, key, 1)
+	h, _, err := held.New(s).ShowHeld(ctx, r.Name, key, 0)
 	switch {
 	case err == nil:
-		p.held(h, first, status)
+		p.held(h, status)
 	case !errors.Is(err, store.ErrNotHeld):
 		return p, err
 	case p.Kind == store.KindConsumer:
@@ -65,15 +66,11 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 	return p, nil
 }
 
-// held explains a held key, of which the first parked message is given.
-func (p *Place) held(h store.HeldInfo, first []store.ParkedInfo, status store.Status) {
+// held explains a held key.
+func (p *Place) held(h store.HeldInfo, status store.Status) {
 	p.State, p.Since, p.HeldKey = Held, h.Since, heldKeyOf(h)
 	p.Reason, p.Cause, p.Attempts = string(h.Reason), h.Cause, h.Attempts
-	blocking := ""
-	if len(first) > 0 && !h.NextAttempt.IsZero() {
-		blocking = first[0].Message.ID
-	}
-	p.Actions = heldActions(h, blocking)
+	p.Actions = heldActions(h)
 	if h.NextAttempt.IsZero() {
 		p.Next = Next{Code: NextDecision, Text: undecided}
 		return

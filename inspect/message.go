@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -80,7 +81,7 @@ const maxDead = 100
 
 // findParked looks up a message among those that a relay has parked. If an ID was used several times, the newest counts.
 func (l *located) findParked(ctx context.Context, name, id string) error {
-	found, err := l.store.FindParked(ctx, name, id)
+	found, err := held.New(l.store).FindParked(ctx, name, id)
 	if len(found) > 0 {
 		l.parked[name] = found[len(found)-1]
 	}

@@ -13,6 +13,9 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+// parkedActions are the decisions about a parked message that waits by itself.
+var parkedActions = []inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter}
+
 // TestStatesOfAMessage: each case explains message m-2, for relay or consumer "r".
 //
 // size: a table of cases and the loop that runs them.
@@ -73,16 +76,16 @@ func TestStatesOfAMessage(t *testing.T) {
 		},
 		"parked": {
 			func(b bundle) { b.publish("", "m-2"); b.settle("r", retryIn(time.Hour)); b.lease("r", worker) }, inspect.Parked, inspect.NextAttempt,
-			nil, nil, func(p inspect.Place) bool {
+			parkedActions, nil, func(p inspect.Place) bool {
 				return p.Reason == "retry" && p.Cause == "answer 503" && p.Attempts == 2 && p.Next.At.Equal(p.Since.Add(time.Hour))
 			},
 		},
 		"parked and due, without a process": {
 			func(b bundle) { b.publish("", "m-2"); b.settle("r", retryIn(0)) }, inspect.Parked, inspect.NextProcess,
-			[]inspect.ActionKind{inspect.ActionStart}, nil, func(p inspect.Place) bool { return p.Next.Text == "due: nobody works on this partition" },
+			append(parkedActions, inspect.ActionStart), nil, func(p inspect.Place) bool { return p.Next.Text == "due: nobody works on this partition" },
 		},
 		"parked by a consumer": {
-			func(b bundle) { b.enroll("r", message("m-2", "")) }, inspect.Parked, inspect.NextProcess, []inspect.ActionKind{inspect.ActionStart},
+			func(b bundle) { b.enroll("r", message("m-2", "")) }, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart),
 			nil, func(p inspect.Place) bool { return p.Kind == store.KindConsumer },
 		},
 		"dead": {
@@ -110,7 +113,7 @@ func TestStatesOfAMessage(t *testing.T) {
 			},
 		},
 		"redriven and parked": {
-			redriven, inspect.Parked, inspect.NextProcess, []inspect.ActionKind{inspect.ActionStart}, nil,
+			redriven, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart), nil,
 			func(p inspect.Place) bool { return p.Reason == "redriven" && len(p.Redrives) == 2 },
 		},
 		"redriven and delivered": {

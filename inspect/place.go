@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -119,7 +120,7 @@ func (l *located) died(ctx context.Context, p *Place, d store.DeadLetter) error 
 	if d.Message.Key == "" {
 		return nil
 	}
-	h, _, err := l.store.ShowHeld(ctx, p.Name, d.Message.Key, 1)
+	h, _, err := held.New(l.store).ShowHeld(ctx, p.Name, d.Message.Key, 1)
 	if err == nil && h.NextAttempt.IsZero() && h.Sequence == d.Message.Sequence {
 		p.HeldKey, p.DeadLetter.HoldsKey = heldKeyOf(h), true
 		p.Next.Text = "nothing happens by itself, and its key is held until somebody decides"
@@ -139,14 +140,15 @@ func unlessNotHeld(err error) error {
 func (l *located) isParked(ctx context.Context, p *Place, m store.ParkedInfo) error {
 	p.State, p.Since = Parked, m.ParkedAt
 	p.Reason, p.Attempts, p.History = string(m.Reason), m.Attempts, m.History
-	if len(m.History) > 0 {
-		p.Cause = m.History[len(m.History)-1].Cause
-	}
+	p.Cause = m.Cause()
 	if !m.DueAt.IsZero() {
+		for _, kind := range []ActionKind{ActionRetry, ActionSkip, ActionDeadLetter} {
+			p.Actions = append(p.Actions, Action{Kind: kind, Relay: p.Name, MessageID: m.Message.ID})
+		}
 		p.until(m.DueAt, l.status.Now)
 		return nil
 	}
-	h, before, err := l.store.ShowHeld(ctx, p.Name, m.Message.Key, maxAhead)
+	h, before, err := held.New(l.store).ShowHeld(ctx, p.Name, m.Message.Key, maxAhead)
 	if err != nil {
 		p.State, p.Next = Queued, Next{Code: NextTurn, Text: "it follows the messages of its key that precede it"}
 		return unlessNotHeld(err)
@@ -162,13 +164,9 @@ const maxAhead = 1000
 func (l *located) inHeldKey(p *Place, m store.ParkedInfo, h store.HeldInfo, first []store.ParkedInfo) {
 	p.HeldKey = heldKeyOf(h)
 	ahead := slices.IndexFunc(first, func(q store.ParkedInfo) bool { return q.Message.Sequence == m.Message.Sequence })
-	blocking := ""
-	if len(first) > 0 && !h.NextAttempt.IsZero() {
-		blocking = first[0].Message.ID
-	}
-	p.Actions = heldActions(h, blocking)
+	p.Actions = heldActions(h)
 	switch {
-	case ahead == 0 && blocking != "":
+	case ahead == 0 && !h.NextAttempt.IsZero():
 		p.State, p.Since, p.Cause, p.Attempts = Blocking, h.Since, h.Cause, h.Attempts
 		p.until(h.NextAttempt, l.status.Now)
 		return
@@ -231,15 +229,14 @@ func heldKeyOf(h store.HeldInfo) *HeldKey {
 	}
 }
 
-// heldActions are the decisions that apply to a held key; blocking is the ID of the blocking message, if it is known.
-func heldActions(h store.HeldInfo, blocking string) []Action {
+// heldActions are the decisions that apply to a held key.
+func heldActions(h store.HeldInfo) []Action {
+	skip := Action{Kind: ActionSkip, Relay: h.Relay, Key: h.Key, MessageID: h.MessageID}
 	if h.NextAttempt.IsZero() {
-		return []Action{
-			{Kind: ActionRedrive, Relay: h.Relay, Key: h.Key}, {Kind: ActionDiscard, Relay: h.Relay, Key: h.Key}, {Kind: ActionSkip, Relay: h.Relay, Key: h.Key},
-		}
+		return []Action{{Kind: ActionRedrive, Relay: h.Relay, Key: h.Key}, {Kind: ActionDiscard, Relay: h.Relay, Key: h.Key}, skip}
 	}
 	return []Action{
-		{Kind: ActionRetry, Relay: h.Relay, Key: h.Key},
-		{Kind: ActionSkip, Relay: h.Relay, Key: h.Key, MessageID: blocking}, {Kind: ActionDeadLetter, Relay: h.Relay, Key: h.Key, MessageID: blocking},
+		{Kind: ActionRetry, Relay: h.Relay, Key: h.Key}, skip,
+		{Kind: ActionDeadLetter, Relay: h.Relay, Key: h.Key, MessageID: h.MessageID},
 	}
 }

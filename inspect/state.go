@@ -63,9 +63,11 @@ type ActionKind string
 
 // The actions, and the fields of Action that each has besides Kind.
 const (
-	ActionRetry      ActionKind = "retry"       // try the blocking message of a held key now: Relay, Key
-	ActionSkip       ActionKind = "skip"        // skip the blocking message of a held key: Relay, Key, MessageID
-	ActionDeadLetter ActionKind = "dead_letter" // dead-letter the blocking message of a held key: Relay, Key, MessageID
+	// Decisions about the blocking message of a held key, with Relay, Key and MessageID; or, without Key, about a parked message
+	// that waits by itself.
+	ActionRetry      ActionKind = "retry"       // try it now
+	ActionSkip       ActionKind = "skip"        // discard it
+	ActionDeadLetter ActionKind = "dead_letter" // move it to the dead letters
 	ActionRedrive    ActionKind = "redrive"     // send a dead letter back: Relay and DeadLetter, or Key if the number is not known
 	ActionDiscard    ActionKind = "discard"     // discard a dead letter: as for redrive
 	ActionStart      ActionKind = "start"       // start a process of the relay or consumer; if Relay is empty, of any relay

@@ -13,7 +13,6 @@ import (
 type Store interface {
 	store.StatusReader
 	LogReader
-	ParkedReader
 	store.Records
 	// Attempts returns the recorded attempts of a message, oldest first, as in postrider.AttemptLog.
 	Attempts(ctx context.Context, messageID string) ([]postrider.DeliveryAttempt, error)
@@ -23,12 +22,6 @@ type Store interface {
 type LogReader interface {
 	Partitions(ctx context.Context) (int, error)
 	Fetch(ctx context.Context, relay string, req store.FetchRequest) ([]store.Batch, error)
-}
-
-// ParkedReader is the part of store.HeldKeys that finds parked messages.
-type ParkedReader interface {
-	ShowHeld(ctx context.Context, relay, key string, limit int) (store.HeldInfo, []store.ParkedInfo, error)
-	FindParked(ctx context.Context, relay, messageID string) ([]store.ParkedInfo, error)
 }
 
 // ErrNotFound: the message is in no place that is searched.

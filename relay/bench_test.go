@@ -47,7 +47,6 @@ func (*endless) Due(context.Context, string, store.DueRequest) (store.DueResult,
 func (*endless) Settle(context.Context, string, []store.Settlement) (store.Settled, error) {
 	return store.Settled{}, nil
 }
-func (*endless) Decide(context.Context, string, store.LeaseRef, string) error { return nil }
 
 func (e *endless) Fetch(_ context.Context, _ string, req store.FetchRequest) ([]store.Batch, error) {
 	var out []store.Batch

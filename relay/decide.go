@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -19,7 +20,7 @@ func (r *Relay) decideAll(ctx context.Context, decisions []store.Decision, parts
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
-		err := r.store.Decide(bounded, r.cfg.Name, p.Lease, d.ID)
+		err := held.New(r.store).Apply(bounded, r.cfg.Name, p.Lease, d.ID)
 		cancel()
 		r.decided(p, d, err)
 		if err != nil && !errors.Is(err, store.ErrLeaseLost) {
@@ -37,18 +38,24 @@ func (r *Relay) decideAll(ctx context.Context, decisions []store.Decision, parts
 func (r *Relay) endDecisions(open []store.Decision, parts []*partition) {
 	for _, p := range parts {
 		p.EndDecisions(func(key string) bool {
-			return slices.ContainsFunc(open, func(d store.Decision) bool { return d.Partition == p.Lease.Partition && d.Key == key })
+			return slices.ContainsFunc(open, func(d store.Decision) bool {
+				return d.Partition == p.Lease.Partition && d.Key == key && !d.AboutMessage()
+			})
 		})
 	}
 }
 
-// prepareDecision stops the work on a key, and reports whether a decision about it can be applied now.
+// prepareDecision stops the work on a key, and reports whether a decision about it, or about a parked message, can be applied
+// now.
 func (r *Relay) prepareDecision(d *store.Decision, parts []*partition) (_ *partition, ready bool) {
 	r.mu.Lock()
 	defer r.unlock()
 	p := r.partitions[d.Partition]
 	if p == nil || p.Leaving() || !slices.Contains(parts, p) {
 		return nil, false
+	}
+	if d.AboutMessage() {
+		return p, !p.WorksOnParked(d.Key, d.Sequence)
 	}
 	return p, p.PrepareDecision(d.Key)
 }
@@ -57,7 +64,7 @@ func (r *Relay) prepareDecision(d *store.Decision, parts []*partition) (_ *parti
 func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	r.mu.Lock()
 	defer r.unlock()
-	if err == nil {
+	if err == nil && !d.AboutMessage() {
 		p.Decided(d.Key)
 	}
 	switch {
@@ -65,7 +72,15 @@ func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	case errors.Is(err, store.ErrLeaseLost):
 		r.taken(p)
 	case err == nil:
-		r.cfg.Logger.Info("operator's decision about a held key was taken up", "relay", r.cfg.Name, "key", d.Key, "verb", d.Verb, "by", d.By)
+		r.cfg.Logger.Info("operator's decision was taken up", "relay", r.cfg.Name, "key", d.Key, "message", d.MessageID, "verb", d.Verb, "by", d.By)
 	}
 	signal(r.dueWake)
+}
+
+// awaitsDecision reports whether a run is a parked message about which a decision is open: its next attempt waits for the
+// decision.
+func awaitsDecision(in *store.ParkedRun, open []store.Decision) bool {
+	return in.Key == "" && len(in.Entries) > 0 && slices.ContainsFunc(open, func(d store.Decision) bool {
+		return d.AboutMessage() && d.Partition == in.Partition && d.Sequence == in.Entries[0].Message.Sequence
+	})
 }

@@ -149,7 +149,8 @@ func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *s
 	}
 	now := time.Now()
 	for i := range res.Runs {
-		if p := r.partitions[res.Runs[i].Partition]; p != nil && !p.Leaving() && slices.Contains(parts, p) {
+		p := r.partitions[res.Runs[i].Partition]
+		if p != nil && !p.Leaving() && slices.Contains(parts, p) && !awaitsDecision(&res.Runs[i], res.Decisions) {
 			r.admitRun(p, &res.Runs[i], view, now)
 		}
 	}

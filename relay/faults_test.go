@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -221,12 +222,12 @@ func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 		var b *bundle
 		var lost *trap
 		lost = &trap{op: "Settle", done: true, spring: func() error {
-			if _, _, err := b.store.ShowHeld(context.Background(), "r", "k", 1); err != nil {
+			if _, _, err := held.New(b.store).ShowHeld(context.Background(), "r", "k", 1); err != nil {
 				lost.armed.Store(true) // not yet held
 				return nil
 			}
 			d := store.Decision{ID: "d", Relay: "r", Key: "k", Verb: store.VerbDeadAll, By: "op", Reason: "given up"}
-			if err := b.store.RecordDecision(context.Background(), d); err != nil {
+			if err := held.New(b.store).RecordDecision(context.Background(), d); err != nil {
 				t.Errorf("record a decision: %v", err)
 			}
 			return errBoom

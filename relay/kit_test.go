@@ -160,7 +160,7 @@ func claims(partitions ...int) []store.LeaseClaim {
 }
 
 // decide makes an operator's decision about a held key of relay r, for which the operator has ten seconds.
-func decide(s held.Store, key string, verb store.Verb) error {
+func decide(s held.Database, key string, verb store.Verb) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	_, err := held.Decide(ctx, s, store.Decision{Relay: "r", Key: key, Verb: verb, By: "op", Reason: "decided"})

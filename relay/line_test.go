@@ -84,8 +84,8 @@ func (l *line) Acquire(ctx context.Context, name string, o store.Owner, req stor
 	return through(l, func() ([]store.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
-func (l *line) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
-	_, err := through(l, nothing(func() error { return l.Store.Decide(ctx, name, lease, id) }))
+func (l *line) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	_, err := through(l, nothing(func() error { return l.Store.Change(ctx, op, f) }))
 	return err
 }
 

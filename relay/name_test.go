@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -101,7 +102,7 @@ func TestNameThatAConsumerTakesOver(t *testing.T) {
 		pass(time.Second)
 		cutOff.Store(true)
 		pass(20 * time.Second)
-		_, err := b.store.ForgetRelay(t.Context(), "r", "op", "the name is for a consumer", false)
+		_, err := held.New(b.store).ForgetRelay(t.Context(), "r", "op", "the name is for a consumer", false)
 		if err := errors.Join(err, b.store.Enroll(t.Context(), "r")); err != nil {
 			t.Fatal(err)
 		}

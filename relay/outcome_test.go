@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -43,7 +44,7 @@ func TestFailureHoldsItsKeyAndNothingElse(t *testing.T) {
 		if st := b.status(); st.Held.N != 1 || st.Parked.N != 4 || st.Backlog.N != 0 {
 			t.Errorf("held %d parked %d backlog %d, want 1, 4, 0", st.Held.N, st.Parked.N, st.Backlog.N)
 		}
-		info, parked, err := b.store.ShowHeld(t.Context(), "r", "bad", 10)
+		info, parked, err := held.New(b.store).ShowHeld(t.Context(), "r", "bad", 10)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -261,7 +262,7 @@ func (h *history) operate() {
 
 func (h *history) held() []store.HeldInfo {
 	var out []store.HeldInfo
-	for info, err := range h.store.ListHeld(context.Background(), "r") {
+	for info, err := range held.New(h.store).ListHeld(context.Background(), "r") {
 		if err != nil {
 			h.t.Fatalf("list held keys: %v", err)
 		}

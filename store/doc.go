@@ -1,17 +1,16 @@
 // Package store holds the interfaces that stores implement, and the types that stores and the rest of Postrider exchange.
 // Users open a store (store/postgres, store/mysql, store/sqlite or store/memory), pass it to outbox.New, relay.New, inbox.New
-// or deadletter.New, and need from this package only the types of results. Who writes a store implements what is here;
+// deadletter.New or held.New, and need from this package only the types of results. Who writes a store implements what is here;
 // store/storetest and inbox/inboxtest test it.
 //
 // # What a store implements
 //
 //	Outbox[Tx]       writes messages in the caller's transaction
-//	Relay            leases partitions (Leases), reads the log and records outcomes (Log)
+//	Relay            leases partitions (Leases), reads the log and records outcomes (Log), and applies decisions (Records)
 //	TxSettler[Tx]    commits a handler's transaction together with a settlement
 //	Inbox[Tx]        records what was consumed (Ledger), and parks what cannot be processed now (Parker)
 //	Effects          records side effects outside the database
-//	HeldKeys         held keys and the operators' decisions about them
-//	Records          dead letters and redrives, in sets
+//	Records          dead letters, redrives, held keys, parked messages and operators' decisions
 //	StatusReader     the state of relays and consumers
 //	Administrator    changes of an outbox as a whole
 //	SagaStore[Tx]    instances of sagas and their transitions; SagaReader and SagaMaintenance belong to it

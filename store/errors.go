@@ -57,6 +57,9 @@ var (
 // ErrNotHeld is returned by operations on a key that is not held.
 var ErrNotHeld = errors.New("key is not held")
 
+// ErrNoParked is returned by operations on a parked message that is not parked, or that is queued in a held key.
+var ErrNoParked = errors.New("no parked message that waits by itself has this ID")
+
 // ErrNoDecision: no decision has this ID.
 var ErrNoDecision = errors.New("no such decision")
 

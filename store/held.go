@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -17,34 +16,18 @@ type HeldFinder interface {
 	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
 }
 
-// HeldKeys shows held keys to operators and records their decisions. Package held makes decisions and waits until they are
-// applied.
-type HeldKeys interface {
-	// ListHeld yields the held keys of a relay ("" for all relays), longest held first.
-	ListHeld(ctx context.Context, relay string) iter.Seq2[HeldInfo, error]
-	// ShowHeld returns a held key with its parked messages in order, at most limit of them. Errors: ErrNotHeld.
-	ShowHeld(ctx context.Context, relay, key string, limit int) (HeldInfo, []ParkedInfo, error)
-	// FindParked returns a relay's parked messages with this ID: at most one, unless IDs were reused.
-	FindParked(ctx context.Context, relay, messageID string) ([]ParkedInfo, error)
-	// RecordDecision records a decision durably, to be applied by the process that holds the lease of the key's partition (see
-	// Log.Decide). The caller sets ID, Relay, Key, Verb, MessageID, By and Reason. A decision with a known ID is not
-	// recorded again. Errors: ErrNotHeld.
-	RecordDecision(ctx context.Context, d Decision) error
-	// ShowDecision returns a decision. Decisions that were applied or refused are kept for a day. Errors: ErrNoDecision.
-	ShowDecision(ctx context.Context, id string) (Decision, error)
-}
-
 // HeldInfo describes a held key.
 type HeldInfo struct {
 	Relay     string `json:"relay"`
 	Partition int    `json:"partition"`
 	Key       string `json:"key"`
-	// Sequence is that of the blocking message.
-	Sequence int64      `json:"sequence"`
-	Reason   ParkReason `json:"reason"`
-	Cause    string     `json:"cause"`
-	Attempts int        `json:"attempts"`
-	Since    time.Time  `json:"since"`
+	// Sequence and MessageID are those of the blocking message; MessageID is "" if no message blocks the key any more.
+	Sequence  int64      `json:"sequence"`
+	MessageID string     `json:"message_id,omitempty"`
+	Reason    ParkReason `json:"reason"`
+	Cause     string     `json:"cause"`
+	Attempts  int        `json:"attempts"`
+	Since     time.Time  `json:"since"`
 	// NextAttempt is zero when the key waits for an operator.
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
 	// Parked is the number of parked messages of the key, including the blocking message; counted up to 10,000.
@@ -53,26 +36,53 @@ type HeldInfo struct {
 
 // ParkedInfo describes a parked message.
 type ParkedInfo struct {
-	Message  *postrider.Message `json:"message"`
-	Reason   ParkReason         `json:"reason"`
-	Attempts int                `json:"attempts"`
-	ParkedAt time.Time          `json:"parked_at"`
+	Relay     string             `json:"relay"`
+	Partition int                `json:"partition"`
+	Message   *postrider.Message `json:"message"`
+	Reason    ParkReason         `json:"reason"`
+	Attempts  int                `json:"attempts"`
+	ParkedAt  time.Time          `json:"parked_at"`
 	// DueAt is zero for a message that is queued in its key.
 	DueAt   time.Time               `json:"due_at,omitzero"`
 	History []postrider.AttemptInfo `json:"history"`
+	// Unreadable says why Message has no headers and payload: the role of the database may not read them.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
-// Decision is an operator's decision about a held key.
+// Cause returns the error of the last attempt, or what else the relay recorded last about the message; "" for nothing.
+func (p *ParkedInfo) Cause() string {
+	if len(p.History) == 0 {
+		return ""
+	}
+	return p.History[len(p.History)-1].Cause
+}
+
+// ParkedCount counts a relay's parked messages that wait by themselves for one reason.
+type ParkedCount struct {
+	Relay  string     `json:"relay"`
+	Reason ParkReason `json:"reason"`
+	Count  int64      `json:"count"`
+	// Oldest is when the first of them was parked.
+	Oldest time.Time `json:"oldest"`
+}
+
+// Unblocked is the outcome of a decision that comes too late.
+const Unblocked = "no message blocks the key any more; it is about to be released"
+
+// Decision is an operator's decision about a held key, or about a parked message that waits by itself.
 type Decision struct {
 	// ID is unique; the operator's program generates it.
 	ID    string `json:"id"`
 	Relay string `json:"relay"`
-	Key   string `json:"key"`
-	// Partition is that of the key.
-	Partition int  `json:"partition"`
-	Verb      Verb `json:"verb"`
-	// MessageID is the blocking message that the operator saw. The decision is refused if another message blocks the key when
-	// it is applied. "" applies it to whatever message blocks the key.
+	// Key is the held key, or that of the parked message.
+	Key string `json:"key"`
+	// Partition is that of the key or message.
+	Partition int `json:"partition"`
+	// Sequence is that of the parked message; 0 for a decision about a held key.
+	Sequence int64 `json:"sequence,string,omitzero"`
+	Verb     Verb  `json:"verb"`
+	// MessageID is the parked message or, for a held key, the blocking message that the operator saw: the decision is refused if
+	// another message blocks the key when it is applied. "" applies it to whatever message blocks the key.
 	MessageID string `json:"message_id,omitempty"`
 	By        string `json:"by"`
 	Reason    string `json:"reason,omitempty"`
@@ -82,30 +92,41 @@ type Decision struct {
 	Count   int           `json:"count"`
 }
 
-// Refused says why a decision cannot be applied to a held key whose blocking message has the ID blocking ("" if unknown); it
-// returns "" if it can. undecided says that the key waits for a decision about that message's dead letter.
+// AboutMessage reports whether the decision is about a parked message that waits by itself, rather than about a held key.
+func (d *Decision) AboutMessage() bool { return d.Sequence != 0 || d.Key == "" }
+
+// Refused says why a decision cannot be applied to a held key whose blocking message has the ID blocking ("" if there is
+// none); it returns "" if it can. undecided says that the key waits for a decision about that message's dead letter.
 func (d *Decision) Refused(blocking string, undecided bool) string {
 	switch {
+	case blocking == "" && (d.MessageID != "" || d.Verb != VerbRetry):
+		return Unblocked
 	case d.MessageID != "" && d.MessageID != blocking:
 		return fmt.Sprintf("the key is blocked by message %s, not by %s; check again and decide again", blocking, d.MessageID)
-	case d.Verb == VerbRetry && undecided:
+	case undecided && (d.Verb == VerbRetry || d.Verb == VerbDead):
 		return fmt.Sprintf("message %s is a dead letter, for which the key waits; redrive or discard the dead letter, or skip it", blocking)
 	}
 	return ""
 }
 
-// Verb is what a decision does with a held key.
+// Verb is what a decision does with a held key, or with a parked message that waits by itself.
 type Verb string
 
-// The verbs.
+// The verbs:
+//
+//	verb        | held key                                       | parked message
+//	VerbRetry   | is due at once (1)                             | is due at once
+//	VerbSkip    | its blocking message becomes a discarded       | becomes a discarded dead letter
+//	            | dead letter (if it is an open one, that is     |
+//	            | discarded), and the queued messages follow     |
+//	VerbDead    | its blocking message becomes an open           | becomes an open dead letter
+//	            | dead letter, and the queued ones follow (1)    |
+//	VerbDeadAll | all its parked messages become dead letters    | refused
+//
+// (1) Refused while the key waits for a decision about a dead letter: the queued messages would be delivered past it.
 const (
-	// VerbRetry makes the key due at once. It is refused while the key waits for a decision about a dead letter.
-	VerbRetry Verb = "retry"
-	// VerbSkip records the blocking message as a discarded dead letter, or discards its dead letter if it has one. The queued
-	// messages continue.
-	VerbSkip Verb = "skip"
-	// VerbDead moves the blocking message to the dead letters, and the queued messages continue; VerbDeadAll moves all parked
-	// messages of the key there.
+	VerbRetry   Verb = "retry"
+	VerbSkip    Verb = "skip"
 	VerbDead    Verb = "dead"
 	VerbDeadAll Verb = "dead-all"
 )

@@ -12,10 +12,9 @@ import (
 // has ended.
 //
 // A consumer's failed messages are stored as parked messages, held keys and dead letters in the relays' tables, under the
-// consumer's name, so that the same operations work on both; the embedded Relay and HeldKeys work on them.
+// consumer's name, so that the same operations work on both; the embedded Relay works on them.
 type Inbox[Tx any] interface {
 	Relay
-	HeldKeys
 	Transactor[Tx]
 	Ledger[Tx]
 	Parker[Tx]

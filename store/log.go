@@ -35,9 +35,6 @@ type Log interface {
 	// were applied; the relay repeats them unchanged. It is a failure if a message to be parked or dead-lettered from the log
 	// is not there.
 	Settle(ctx context.Context, relay string, settlements []Settlement) (Settled, error)
-	// Decide applies an operator's decision about a held key durably, under the caller's lease. Meanwhile the caller works on
-	// no message of the key. A decision that has been applied is not applied again. Errors: ErrLeaseLost.
-	Decide(ctx context.Context, relay string, lease LeaseRef, id string) error
 	// Subscribe returns a channel that receives a coalesced signal when messages may have been committed or parked messages
 	// have become due, as far as this process can tell. Polling must find everything without it. The returned function ends the
 	// subscription.

@@ -41,13 +41,6 @@ type Administrator interface {
 	// new number without a restart. A relay process that was paused meanwhile fails with ErrRepartitioned until it is
 	// restarted. Errors: ErrAlive, ErrUndelivered, ErrInUse (on SQLite sqlite.ErrBusy).
 	Repartition(ctx context.Context, n int) error
-	// ForgetRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It
-	// will never deliver what it has not delivered yet. With discard, its open dead letters and its parked messages are
-	// recorded as dead letters discarded by the operator, with the reason, and its held keys end; without, it must not have
-	// any. A relay that has never run, but for which dead letters were imported, can be removed too. ForgetRelay returns how
-	// many were discarded. If a relay of this name returns, it starts over where its Start says, except for messages that have
-	// a dead letter. Errors: ErrUnknownRelay, ErrAlive, ErrParked, ErrInUse (on SQLite sqlite.ErrBusy).
-	ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error)
 }
 
 // MaxPartitions is the largest number of partitions of an outbox.

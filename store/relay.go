@@ -5,4 +5,6 @@ package store
 type Relay interface {
 	Leases
 	Log
+	// Records has operators' decisions, which a relay applies.
+	Records
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -48,7 +49,7 @@ func (b *bench) relay(ctx context.Context, start relay.Start, took func([]*postr
 
 // forget removes the relay that was started last.
 func (b *bench) forget(ctx context.Context) error {
-	_, err := b.store.ForgetRelay(ctx, fmt.Sprintf("bench-%d", b.names), "bench", "", true)
+	_, err := held.New(b.store).ForgetRelay(ctx, fmt.Sprintf("bench-%d", b.names), "bench", "", true)
 	return err
 }
 

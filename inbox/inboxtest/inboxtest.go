@@ -19,9 +19,7 @@ import (
 type Store[Tx any] interface {
 	store.Inbox[Tx]
 	store.Outbox[Tx]
-	store.HeldKeys
 	store.StatusReader
-	store.Records
 }
 
 // Harness opens databases.

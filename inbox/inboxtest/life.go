@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -262,8 +263,7 @@ func relaysName[Tx any](w *world[Tx]) {
 // nameTakenMeanwhile: an operator removes a consumer whose process is cut off, and a relay begins under its name. When the process
 // reaches the database again, it ends.
 func nameTakenMeanwhile[Tx any](w *world[Tx]) {
-	admin, ok := w.store.(store.Administrator)
-	if !ok || !w.h.Bubble {
+	if !w.h.Bubble {
 		return // a lease has to end
 	}
 	var cutOff atomic.Bool
@@ -278,7 +278,7 @@ func nameTakenMeanwhile[Tx any](w *world[Tx]) {
 	w.untilEffects(w.send("a")...)
 	cutOff.Store(true)
 	w.elapse(2 * lease)
-	_, err := admin.ForgetRelay(w.ctx, consumer, "op", "the name is for a relay", false)
+	_, err := held.New(w.store).ForgetRelay(w.ctx, consumer, "op", "the name is for a relay", false)
 	w.must(err, "forget")
 	_, err = w.store.Acquire(w.ctx, consumer, relayOwner, store.AcquireRequest{
 		Kind: store.KindRelay, Claims: []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}}, TTL: time.Minute})

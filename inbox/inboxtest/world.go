@@ -231,7 +231,7 @@ func (w *world[Tx]) status() store.RelayStatus {
 func (w *world[Tx]) held() []store.HeldInfo {
 	w.t.Helper()
 	var out []store.HeldInfo
-	for h, err := range w.store.ListHeld(w.ctx, consumer) {
+	for h, err := range held.New(w.store).ListHeld(w.ctx, consumer) {
 		w.must(err, "list held keys")
 		out = append(out, h)
 	}

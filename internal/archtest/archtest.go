@@ -34,13 +34,13 @@ var rooms = []room{
 	// These packages use the interfaces of stores.
 	{"deadletter", []string{".", "internal", "store"}},
 	{"outbox", []string{".", "internal", "store"}},
-	{"relay/internal/schedule", []string{"store"}}, // a state machine of plain data
-	{"relay", []string{".", "internal", "store"}},
+	{"relay/internal/schedule", []string{"store"}},        // a state machine of plain data
+	{"relay", []string{".", "internal", "store", "held"}}, // a relay applies decisions
 	{"held", []string{".", "internal", "store"}},
-	{"inspect", []string{".", "internal", "store", "deadletter"}},
+	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "store", "relay"}},                                                   // a relay in the consumer works on its parked messages
+	{"inbox", []string{".", "internal", "store", "held", "relay"}},                                           // a relay in the consumer works on its parked messages
 	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
 	{"resilience", []string{".", "internal"}},

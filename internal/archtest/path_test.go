@@ -24,7 +24,7 @@ var steps = []struct{ from, to string }{
 	{"relay", "postrider.Handler"},
 	{"relay", "store.Log.Settle"},
 	{"relay", "store.TxSettler.CommitSettled"},
-	{"relay", "store.Log.Decide"},
+	{"relay", "held.Store.Apply"},
 	{"inbox", "postrider.Subscription.Receive"},
 	{"inbox", "store.BeginBatcher.BeginClaim"},
 	{"inbox", "store.BeginBatcher.BeginWatermark"},

@@ -127,11 +127,14 @@ func Entry(attempt int, at int64, cause string) (string, error) {
 	return string(text), nil
 }
 
-// History parses a stored history.
+// KeptEntries is how many entries of a history are kept.
+const KeptEntries = 20
+
+// History parses a stored history and returns its last KeptEntries entries.
 func History(text string) ([]postrider.AttemptInfo, error) {
 	var h []postrider.AttemptInfo
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
 		return nil, fmt.Errorf("the stored history is not a JSON array of attempts: %w", err)
 	}
-	return h, nil
+	return h[max(0, len(h)-KeptEntries):], nil
 }

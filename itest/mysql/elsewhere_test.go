@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/store"
@@ -163,7 +164,7 @@ func TestKeysAreBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, key := range keys {
-				info, parked, err := w.store.ShowHeld(t.Context(), "r", key, 10)
+				info, parked, err := held.New(w.store).ShowHeld(t.Context(), "r", key, 10)
 				if err != nil || len(parked) != 1 || info.Key != key || parked[0].Message.Key != key || parked[0].History[0].Cause != "failed: "+key {
 					t.Errorf("key %q is held as %+v with %d messages, %v", key, info, len(parked), err)
 				}

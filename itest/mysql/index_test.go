@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -30,12 +31,26 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	t.Cleanup(func() { must(t, db.Close()) })
 	s := newStore(t, db, mysqlstore.Config{})
 
-	found, err := s.FindParked(ctx, "view", "parked-50")
+	found, err := held.New(s).FindParked(ctx, "view", "parked-50")
 	must(t, err)
 	if len(found) != 1 {
 		t.Fatalf("found %d parked messages", len(found))
 	}
 	checkKey(ctx, t, plain, queries, "postrider_parked ", "postrider_parked_id")
+	count := 0
+	for _, err := range held.New(s).ListParked(ctx, "view") {
+		must(t, err)
+		count++
+	}
+	for _, err := range held.New(s).ListHeld(ctx, "view") {
+		must(t, err)
+		count++
+	}
+	if count != 200 {
+		t.Fatalf("%d held keys and parked messages are listed", count)
+	}
+	checkKey(ctx, t, plain, queries, "postrider_parked FORCE", "postrider_parked_next")
+	checkKey(ctx, t, plain, queries, "postrider_held h FORCE", "postrider_held_since")
 	dead := 0
 	for _, err := range deadletter.New(s).ListDead(ctx, store.DeadFilter{MessageID: "dead-50", State: store.DeadAny}, 0, 100) {
 		must(t, err)
@@ -59,6 +74,9 @@ func fillParkedAndDead(t *testing.T, s *mysqlstore.Store) {
 		p := &postrider.Message{ID: fmt.Sprintf("parked-%d", n), Type: "t"}
 		p.FillDefaults("test", time.Now())
 		parked = append(parked, store.ParkRequest{Message: p, Reason: store.ParkRetry, After: time.Hour})
+		keyed := &postrider.Message{ID: fmt.Sprintf("queued-%d", n), Type: "t", Key: fmt.Sprintf("order/%d", n)}
+		keyed.FillDefaults("test", time.Now())
+		parked = append(parked, store.ParkRequest{Message: keyed, Reason: store.ParkRetry, After: time.Hour})
 		m := &postrider.Message{ID: fmt.Sprintf("dead-%d", n), Type: "t"}
 		m.FillDefaults("test", time.Now())
 		dead = append(dead, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "no"})
@@ -94,7 +112,7 @@ func checkKey(ctx context.Context, t *testing.T, db *sql.DB, queries []string, t
 		}
 	}
 	must(t, rows.Err())
-	if text := strings.Join(plan, " "); !strings.Contains(text, " key="+key+" ") {
+	if text := strings.Join(plan, " "); !strings.Contains(text, " key="+key+" ") || strings.Contains(text, "filesort") {
 		t.Errorf("%s\nis read by: %s", query, text)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
@@ -237,12 +238,12 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	if due, err := s.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{leases[0].Ref()}, Runs: 10, RunLength: 10, MaxBytes: 1}); err != nil || len(due.Runs) != 1 {
 		t.Errorf("due: %+v, %v", due, err)
 	}
-	for h, err := range s.ListHeld(t.Context(), "") {
+	for h, err := range held.New(s).ListHeld(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := store.Decision{ID: store.NewToken(), Relay: h.Relay, Key: h.Key, Verb: store.VerbRetry, By: "op"}
-		if err := errors.Join(s.RecordDecision(t.Context(), d), s.Decide(t.Context(), "r", leases[0].Ref(), d.ID)); err != nil {
+		if err := errors.Join(held.New(s).RecordDecision(t.Context(), d), held.New(s).Apply(t.Context(), "r", leases[0].Ref(), d.ID)); err != nil {
 			t.Errorf("retry while listing: %v", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
@@ -120,7 +121,7 @@ func testNothingIsDone(t *testing.T, replace func(*testing.T, file)) {
 	_, acquire := s.Acquire(t.Context(), "r", store.Owner{ID: "a"}, claim(8, time.Hour))
 	for call, err := range map[string]error{
 		"fetch": fetch, "due": due, "commit settled": commit, "settle": settled, "heartbeat": heartbeat, "acquire": acquire,
-		"decide": s.Decide(t.Context(), "r", ref, "d"),
+		"decide": held.New(s).Apply(t.Context(), "r", ref, "d"),
 	} {
 		if !errors.Is(err, store.ErrReplaced) {
 			t.Errorf("%s: %v, want ErrReplaced", call, err)

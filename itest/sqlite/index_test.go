@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/sqlite"
 )
@@ -56,6 +57,42 @@ func (c plannedConn) QueryContext(ctx context.Context, query string, args []driv
 	return queryer.QueryContext(ctx, query, args)
 }
 
+// TestPagesAreReadByAnIndex: a page of a long list of held keys, or of parked messages, must not read or sort the others.
+func TestPagesAreReadByAnIndex(t *testing.T) {
+	t.Parallel()
+	f := newFile(t)
+	plain := f.migrated(t, sqlite.Config{})
+	var plans []string
+	db := sql.OpenDB(planned{plain.Driver(), "file:" + string(f), &plans})
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	store := newStore(t, db, sqlite.Config{})
+	plans = nil
+	for _, err := range held.New(store).ListHeld(t.Context(), "r") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range held.New(store).ListParked(t.Context(), "r") {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := strings.Join(plans, "\n")
+	for _, want := range []string{
+		"USING INDEX postrider_held_since (relay=? AND (since,key)>(?,?))",
+		"USING INDEX postrider_parked_next (relay=? AND (due_at,partition,seq)>(?,?,?))",
+	} {
+		if !strings.Contains(text, want) || strings.Contains(text, "B-TREE") {
+			t.Errorf("pages are read by:\n%s\nwant %s, without sorting", text, want)
+		}
+	}
+}
+
 // TestMessagesAreFoundByAnIndex: explaining a message must not read all parked messages or dead letters.
 func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()
@@ -71,7 +108,7 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	})
 	s := newStore(t, db, sqlite.Config{})
 	plans = nil
-	if _, err := s.FindParked(t.Context(), "r", "m-1"); err != nil {
+	if _, err := held.New(s).FindParked(t.Context(), "r", "m-1"); err != nil {
 		t.Fatal(err)
 	}
 	if text := strings.Join(plans, "\n"); !strings.Contains(text, "USING INDEX postrider_parked_id (relay=? AND id=?)") {

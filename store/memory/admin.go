@@ -69,7 +69,11 @@ func (db *database) checkIdle(at time.Time) error {
 }
 
 func (db *database) checkStopped(name string, at time.Time) error {
-	for _, o := range db.relays[name].owners {
+	r := db.relays[name]
+	if r == nil {
+		return nil
+	}
+	for _, o := range r.owners {
 		if o.aliveUntil.After(at) {
 			return fmt.Errorf("%w: %s of relay %s on host %s", store.ErrAlive, o.ID, name, o.Host)
 		}
@@ -95,7 +99,7 @@ func (db *database) repartition(n int) {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}
 	for _, d := range db.decisions {
-		d.Partition = postrider.PartitionOf(d.Key, "", n)
+		d.Partition = postrider.PartitionOf(d.Key, d.MessageID, n)
 	}
 }
 
@@ -135,49 +139,4 @@ func (r *relayState) repartition(n int, end store.Cursor) {
 		r.cursors = append(r.cursors, &cursorState{cursor: end, number: sum.number, settled: sum.settled})
 	}
 	r.cursors[0].delivered, r.cursors[0].failed = sum.delivered, sum.failed
-}
-
-// ForgetRelay implements store.Administrator.
-func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (int, error) {
-	n, err := do(ctx, s, "ForgetRelay", func(db *database) (int, error) { return db.forget(name, by, reason, discard, now()) })
-	if err != nil {
-		return 0, fmt.Errorf("forget relay %s: %w", name, err)
-	}
-	return n, nil
-}
-
-func (db *database) forget(name, by, reason string, discard bool, at time.Time) (discarded int, err error) {
-	open := db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}})
-	if db.relays[name] == nil && len(open) == 0 { // dead letters may have been imported for a relay that never ran here
-		return 0, fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
-	}
-	r := db.relay(name)
-	if err := db.checkStopped(name, at); err != nil {
-		return 0, err
-	}
-	var parked []*parkedRow
-	held := 0
-	for _, set := range r.parked {
-		parked = slices.AppendSeq(parked, maps.Values(set.rows))
-		held += len(set.held)
-	}
-	for _, row := range parked {
-		if err := db.untaken(name, row.msg.Sequence); err != nil {
-			return 0, err
-		}
-	}
-	if !discard && len(open)+len(parked)+held > 0 {
-		return 0, fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
-	}
-	slices.SortFunc(parked, func(a, b *parkedRow) int { return cmp.Compare(a.msg.Sequence, b.msg.Sequence) })
-	for _, row := range parked {
-		partition := postrider.PartitionOf(row.msg.Key, row.msg.ID, len(db.log))
-		open = append(open, db.deadLetter(name, partition, row, "relay forgotten", "", row.attempts, at))
-	}
-	for _, l := range open {
-		l.close(store.DeadDiscarded, by, reason, at)
-	}
-	delete(db.relays, name)
-	db.decisions = slices.DeleteFunc(db.decisions, func(d *decision) bool { return d.Relay == name })
-	return len(open), nil
 }

@@ -235,7 +235,7 @@ func (tx *Tx) heldFor(consumer, key string) bool {
 	if key == "" {
 		return false
 	}
-	if _, own := tx.written(lock{held, consumer, key}); own {
+	if _, own := tx.written(lock{keyHeld, consumer, key}); own {
 		return true
 	}
 	_, _, h, _ := tx.db.held(consumer, key)
@@ -267,7 +267,7 @@ func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []store.
 		}
 		for _, p := range list {
 			m := clone(p.Message)
-			tx.write(lock{held, consumer, m.Key}, nil, func(db *database, _ time.Time) {
+			tx.write(lock{keyHeld, consumer, m.Key}, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, p.Attempts, called)
 				row.reason, row.waits = p.Reason, m.Key != ""
 				row.history = remember(row.history, 0, called, p.Cause)
@@ -292,7 +292,7 @@ func (tx *Tx) acquireKey(consumer, key string) error {
 	if key == "" {
 		return nil
 	}
-	return tx.acquire(lock{held, consumer, key})
+	return tx.acquire(lock{keyHeld, consumer, key})
 }
 
 // newParked creates the row of a message that is parked or dead-lettered.
@@ -324,7 +324,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []
 		for _, d := range list {
 			m, l := clone(d.Message), lock{}
 			if hold {
-				l = lock{held, consumer, m.Key}
+				l = lock{keyHeld, consumer, m.Key}
 			}
 			tx.write(l, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, d.Attempts, called)

@@ -21,7 +21,7 @@ const (
 	claimed   = "claim"
 	watermark = "watermark"
 	version   = "version"
-	held      = "held"
+	keyHeld   = "held"
 	parked    = "parked"
 )
 

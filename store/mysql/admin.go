@@ -183,7 +183,7 @@ var moveSQLs = []string{
 	`UPDATE {prefix}parked SET partition_id = ` + partitionOfSQL,
 	`UPDATE {prefix}dead SET partition_id = ` + partitionOfSQL,
 	`UPDATE {prefix}held SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
-	`UPDATE {prefix}decisions SET partition_id = CONV(LEFT(MD5(message_key), 8), 16, 10) % ?`,
+	`UPDATE {prefix}decisions SET partition_id = CONV(LEFT(MD5(IF(message_key = '', message_id, message_key)), 8), 16, 10) % ?`,
 }
 
 // oldCursors holds what the new cursors of a relay take over.
@@ -243,61 +243,33 @@ func (t txn) renewCursors(ctx context.Context, o oldCursors, n int) error {
 }
 
 const (
-	isKnownSQL    = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1)`
-	isPutAsideSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ?1)
-		OR EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND state = 'open')`
-	lockRelaySQL   = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? ORDER BY partition_id FOR UPDATE`
-	discardOpenSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?2, resolved_by = ?3, resolution = ?4
-		WHERE relay = ?1 AND state = 'open'`
-	discardParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at)
-		SELECT relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, 'relay forgotten', '', '', ?2, 'discarded',
-			?3, ?4, ?2 FROM {prefix}parked WHERE relay = ?1 ORDER BY seq`
+	// existsSQL says whether a relay has ever registered, and whether it has left anything that must be decided.
+	existsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1),
+		EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ?1)
+			OR EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND state = 'open')`
+	lockRelaySQL = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? ORDER BY partition_id FOR UPDATE`
 )
 
-// ForgetRelay implements store.Administrator. Errors: store.ErrUnknownRelay, store.ErrAlive, store.ErrParked and those of
-// the server.
-func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
-	err = s.write(ctx, "forget relay "+name, func(t txn) error {
-		discarded = 0
-		if _, err := column[int](ctx, t, lockRelaySQL, name); err != nil {
-			return err
-		}
-		if err := t.checkForgettable(ctx, name, discard); err != nil {
-			return err
-		}
-		for _, text := range []string{discardOpenSQL, discardParkedSQL} {
-			n, err := t.exec(ctx, text, name, t.now, by, reason)
-			if err != nil {
-				return err
-			}
-			discarded += int(n)
-		}
-		for _, table := range []string{"parked", "held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
-			if _, err := t.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return discarded, err
+// LockRelay implements store.HeldWriter.
+func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
+	if _, err := column[int](ctx, r.txn, lockRelaySQL, name); err != nil {
+		return false, false, err
+	}
+	err = r.get(ctx, existsSQL, []any{name}, &known, &left)
+	return known, left, err
 }
 
-func (t txn) checkForgettable(ctx context.Context, name string, discard bool) error {
-	var known, aside bool
-	if err := t.get(ctx, isKnownSQL, []any{name}, &known); err != nil {
-		return err
-	}
-	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
-		return err
-	}
-	if !known && !aside { // dead letters may have been imported for a relay that never ran here
-		return fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
-	}
-	if err := t.checkStopped(ctx, name); err != nil {
-		return err
-	}
-	if aside && !discard {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
+// CheckStopped implements store.HeldWriter.
+func (r records) CheckStopped(ctx context.Context, name string) error {
+	return r.checkStopped(ctx, name)
+}
+
+// RemoveRelay implements store.HeldWriter.
+func (r records) RemoveRelay(ctx context.Context, name string) error {
+	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
+		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

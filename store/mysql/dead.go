@@ -133,10 +133,13 @@ func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []stor
 	// An operator may have no right to read contents (Grants).
 	err = r.eachOf(ctx, r.s.expand(strings.Replace(listDeadSQL, messageColumns, withoutContent, 1))+rest, read)
 	for i := range out {
-		out[i].Unreadable = "the database user may not read headers and payload"
+		out[i].Unreadable = notReadable
 	}
 	return out, err
 }
+
+// notReadable is said of messages that are shown without their contents.
+const notReadable = "the database user may not read headers and payload"
 
 // withoutContent are the messageColumns with empty headers and payload.
 var withoutContent = strings.NewReplacer("headers", "'{}'", "payload", "''").Replace(messageColumns)

@@ -3,36 +3,32 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 const (
-	decisionColumns  = `id, relay, partition_id, message_key, verb, message_id, decided_by, reason, state, outcome, message_count`
-	decisionSQL      = `SELECT ` + decisionColumns + ` FROM {prefix}decisions WHERE id = ?`
+	decisionColumns = `id, relay, partition_id, message_key, seq, verb, message_id, decided_by, reason, state, outcome, message_count`
+	decisionSQL     = `SELECT ` + decisionColumns + ` FROM {prefix}decisions WHERE id = ?`
+	// The oldest open decisions in some partitions.
 	openDecisionsSQL = `SELECT ` + decisionColumns + ` FROM {prefix}decisions WHERE relay = ? AND state = 'open' AND partition_id IN ?
 		ORDER BY recorded_at, id LIMIT 100`
-	recordDecisionSQL = `INSERT IGNORE INTO {prefix}decisions (` + decisionColumns + `, recorded_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '', 0, ?)`
-	decidedSQL = `UPDATE {prefix}decisions SET state = ?2, outcome = ?3, message_count = ?4, done_at = {now} WHERE id = ?1`
+	addDecisionSQL = `INSERT IGNORE INTO {prefix}decisions (` + decisionColumns + `, recorded_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '', 0, ?)`
+	endDecisionSQL = `UPDATE {prefix}decisions SET state = ?2, outcome = ?3, message_count = ?4, done_at = {now} WHERE id = ?1`
 	// checkLeaseSQL checks a lease and locks it by writing its row, as taking the lease over does.
 	checkLeaseSQL = `UPDATE {prefix}cursors SET checks = checks + 1
 		WHERE relay = ? AND partition_id = ? AND owner <> '' AND token = ? AND incarnation = {present}`
 )
 
-func scanDecision(rows *sql.Rows) (store.Decision, error) {
-	var d store.Decision
-	var verb, state string
-	err := rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &verb, &d.MessageID, &d.By, &d.Reason, &state, &d.Outcome, &d.Count)
-	d.Verb, d.State = store.Verb(verb), store.DecisionState(state)
-	return d, err
-}
-
 func (t txn) decisions(ctx context.Context, query string, args ...any) (out []store.Decision, err error) {
 	err = t.each(ctx, query, args, func(rows *sql.Rows) error {
-		d, err := scanDecision(rows)
+		var d store.Decision
+		err := rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Sequence, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State,
+			&d.Outcome, &d.Count)
 		out = append(out, d)
 		return err
 	})
@@ -51,170 +47,128 @@ func (t txn) decision(ctx context.Context, id, lock string) (store.Decision, err
 	return found[0], nil
 }
 
-// openDecisions returns the oldest open decisions in the given partitions, at most 100.
-func (t txn) openDecisions(ctx context.Context, name string, partitions []int) ([]store.Decision, error) {
-	return t.decisions(ctx, openDecisionsSQL, name, partitions)
-}
-
-// RecordDecision implements store.HeldKeys.
-func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
-	err := s.write(ctx, "record a decision", func(t txn) error {
-		if _, err := t.decision(ctx, d.ID, ``); !errors.Is(err, store.ErrNoDecision) {
-			return err
-		}
-		h, err := t.held(ctx, d.Relay, d.Key)
-		if err == nil {
-			_, err = t.exec(ctx, recordDecisionSQL, d.ID, d.Relay, h.Partition, d.Key, string(d.Verb), d.MessageID, d.By, d.Reason, t.now)
-		}
-		return err
-	})
-	if err == nil {
-		s.Wake()
+// CheckLease implements store.HeldWriter.
+func (r records) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
+	n, err := r.exec(ctx, checkLeaseSQL, name, lease.Partition, lease.Token)
+	if err == nil && n == 0 {
+		err = store.ErrLeaseLost
 	}
 	return err
 }
 
-// ShowDecision implements store.HeldKeys.
-func (s *Store) ShowDecision(ctx context.Context, id string) (d store.Decision, err error) {
-	err = s.read(ctx, "show a decision", func(t txn) (err error) {
-		d, err = t.decision(ctx, id, ``)
-		return err
-	})
-	return d, err
+// AddDecision implements store.HeldWriter.
+func (r records) AddDecision(ctx context.Context, d store.Decision) error {
+	_, err := r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason, r.now)
+	return err
 }
 
-// Decide implements store.Log. It is as durable as the server's commits.
-func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
-	return s.write(ctx, "apply a decision", func(t txn) error {
-		n, err := t.exec(ctx, checkLeaseSQL, name, lease.Partition, lease.Token)
-		if err == nil && n == 0 {
-			err = store.ErrLeaseLost
-		}
-		if err != nil {
-			return err
-		}
-		d, err := t.decision(ctx, id, ` FOR UPDATE`)
-		if err != nil || d.State != store.DecisionOpen {
-			return err
-		}
-		if err := t.decide(ctx, &d); err != nil {
-			return err
-		}
-		d.State = store.DecisionApplied
-		if d.Outcome != "" {
-			d.State = store.DecisionRefused
-		}
-		_, err = t.exec(ctx, decidedSQL, d.ID, string(d.State), d.Outcome, d.Count)
-		return err
-	})
+// LockDecision implements store.HeldWriter.
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+	return r.txn.decision(ctx, id, ` FOR UPDATE`)
 }
 
-// decide applies a decision, or sets Outcome to why not. After a decision is applied, the key stays held and is due at once.
-func (t txn) decide(ctx context.Context, d *store.Decision) error {
-	locked, err := t.lockHeld(ctx, d.Relay, d.Key)
+// EndDecision implements store.HeldWriter.
+func (r records) EndDecision(ctx context.Context, d store.Decision) error {
+	_, err := r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count)
+	return err
+}
+
+// LockHeld implements store.HeldWriter.
+func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
+	locked, err := r.lockHeld(ctx, name, key)
+	if err == nil && locked != nil && locked.due.Valid {
+		_, err = r.findHead(ctx, name, key)
+	}
 	if err != nil {
-		return err
+		return store.HeldInfo{}, err
 	}
-	if locked == nil {
-		d.Outcome = store.ErrNotHeld.Error()
-		return nil
-	}
-	undecided := !locked.due.Valid
-	if !undecided {
-		if _, err := t.findHead(ctx, d.Relay, d.Key); err != nil {
-			return err
-		}
-	}
-	h, err := t.held(ctx, d.Relay, d.Key)
-	if err != nil {
-		return err
-	}
-	blocking, err := t.blocking(ctx, h, undecided)
-	if err != nil {
-		return err
-	}
-	if d.Outcome = d.Refused(blocking, undecided); d.Outcome != "" {
-		return nil
-	}
-	switch d.Verb {
-	case store.VerbSkip:
-		err = t.skip(ctx, d, h, undecided)
-	case store.VerbDead, store.VerbDeadAll:
-		err = t.deadHeld(ctx, d, h)
-	}
-	if err == nil {
-		_, err = t.letGo(ctx, d.Relay, d.Key)
-	}
+	return r.HeldKey(ctx, name, key)
+}
+
+// ResumeHeld implements store.HeldWriter.
+func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
+	_, err := r.letGo(ctx, h.Relay, h.Key)
 	return err
 }
 
 const (
-	parkedIDSQL   = `SELECT id FROM {prefix}parked WHERE relay = ? AND seq = ?`
-	letterIDOfSQL = `SELECT id FROM {prefix}dead WHERE relay = ? AND partition_id = ? AND seq = ? ORDER BY number DESC LIMIT 1`
+	retryParkedSQL   = `UPDATE {prefix}parked SET due_at = ? WHERE relay = ? AND seq IN ?`
+	deleteParkedSQL  = `DELETE FROM {prefix}parked WHERE relay = ? AND seq IN ?`
+	discardOpenSQL   = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ? WHERE relay = ? AND state = 'open'`
+	discardOneSQL    = discardOpenSQL + ` AND partition_id = ? AND seq = ?`
+	chooseParkedSQL  = `SELECT seq FROM {prefix}parked WHERE relay = ?1`
+	chooseOneSQL     = chooseParkedSQL + ` AND partition_id = ?2 AND seq = ?3 AND due_at IS NOT NULL`
+	chooseQueuedSQL  = chooseParkedSQL + ` AND message_key = ?2 AND due_at IS NULL AND (?3 = 0 OR seq = ?3)`
+	inOrderLockedSQL = ` ORDER BY seq FOR UPDATE`
+
+	// deadParkedSQL copies parked messages to the dead letters: ?1 relay, ?2 sequences, ?3 now, ?4 reason, ?5 cause, ?6 its
+	// fingerprint, ?7 history entry or '', ?8 state, ?9 by, ?10 resolution, ?11 resolved at.
+	deadParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at)
+		SELECT relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, ` + addEntrySQL + `, ?4, ?5, ?6, ?3, ?8, ?9, ?10, ?11
+		FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ?1 AND seq IN ?2 ORDER BY seq`
+	// A history is as written by encodeHistory; stored.History takes its last entries. What is not a history is replaced.
+	addEntrySQL = `CASE WHEN ?7 = '' THEN history
+		WHEN history LIKE '[{%}]' THEN CONCAT(LEFT(history, LENGTH(history) - 1), ',', ?7, ']')
+		ELSE CONCAT('[', ?7, ']') END`
+	// moveAtOnce is how many messages one statement moves.
+	moveAtOnce = 1_000
 )
 
-// blocking returns the ID of the message that blocks a key, "" if it is unknown.
-func (t txn) blocking(ctx context.Context, h store.HeldInfo, undecided bool) (id string, err error) {
-	if undecided {
-		err = orNone(t.get(ctx, letterIDOfSQL, []any{h.Relay, h.Partition, h.Sequence}, &id))
+// chosenParked locks the parked messages of a choice and returns their sequences. The row of a held key is locked already, so
+// that none is added to it.
+func (r records) chosenParked(ctx context.Context, c store.ParkedChoice) ([]int64, error) {
+	switch {
+	case c.All:
+		return column[int64](ctx, r.txn, chooseParkedSQL+inOrderLockedSQL, c.Relay)
+	case c.Key != "":
+		return column[int64](ctx, r.txn, chooseQueuedSQL+inOrderLockedSQL, c.Relay, c.Key, c.Sequence)
 	}
-	if err == nil && id == "" {
-		err = orNone(t.get(ctx, parkedIDSQL, []any{h.Relay, h.Sequence}, &id))
-	}
-	return id, err
+	return column[int64](ctx, r.txn, chooseOneSQL+inOrderLockedSQL, c.Relay, c.Partition, c.Sequence)
 }
 
-const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
-	WHERE relay = ? AND partition_id = ? AND seq = ? AND state = 'open'`
-
-// skip dead-letters the blocking message as discarded, or discards its open dead letter.
-func (t txn) skip(ctx context.Context, d *store.Decision, h store.HeldInfo, undecided bool) error {
-	if !undecided {
-		rows, err := t.lockParked(ctx, d.Relay, []int64{h.Sequence})
-		if err != nil {
-			return err
-		}
-		if row, found := rows[h.Sequence]; found {
-			err := t.moveToDead(ctx, toDead{
-				relay: d.Relay, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause, attempts: h.Attempts,
-				history: row.history,
-			})
-			if err != nil {
-				return err
-			}
-		}
+// RetryParked implements store.HeldWriter.
+func (r records) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
+	seqs, err := r.chosenParked(ctx, c)
+	if err == nil && len(seqs) > 0 {
+		_, err = r.exec(ctx, retryParkedSQL, r.now, c.Relay, seqs)
 	}
-	n, err := t.exec(ctx, discardSQL, t.now, d.By, d.Reason, d.Relay, h.Partition, h.Sequence)
-	d.Count = int(min(n, 1))
-	return err
+	return len(seqs), err
 }
 
-const headAndFollowersSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND message_key = ?2 AND due_at IS NULL
-	AND (?3 OR seq = ?4) ORDER BY seq`
-
-// deadHeld moves the blocking message, or all messages of the key, to the dead letters.
-func (t txn) deadHeld(ctx context.Context, d *store.Decision, h store.HeldInfo) error {
-	seqs, err := column[int64](ctx, t, headAndFollowersSQL, d.Relay, d.Key, d.Verb == store.VerbDeadAll, h.Sequence)
+// DeadLetterParked implements store.HeldWriter.
+func (r records) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+	seqs, err := r.chosenParked(ctx, c)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	rows, err := t.lockParked(ctx, d.Relay, seqs)
-	if err != nil {
-		return err
-	}
-	for _, seq := range seqs {
-		row, found := rows[seq]
-		if !found {
-			continue
+	entry, resolved, cause := "", int64(0), stored.Cause(d.Cause)
+	if d.Entry != "" {
+		if entry, err = stored.Entry(0, r.now, d.Entry); err != nil {
+			return 0, err
 		}
-		err := t.moveToDead(ctx, toDead{
-			relay: d.Relay, partition: h.Partition, seq: seq, reason: d.Reason, cause: h.Cause, attempts: row.attempts,
-			history: t.addEntry(row.history, 0, "moved to the dead letters by "+d.By),
-		})
+	}
+	if d.State != store.DeadOpen {
+		resolved = r.now
+	}
+	for some := range slices.Chunk(seqs, moveAtOnce) {
+		_, err := r.exec(ctx, deadParkedSQL, c.Relay, some, r.now, d.Reason, cause, store.Fingerprint(cause), entry, string(d.State),
+			d.By, d.Resolution, resolved)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		d.Count++
+		if _, err := r.exec(ctx, deleteParkedSQL, c.Relay, some); err != nil {
+			return 0, err
+		}
 	}
-	return nil
+	return len(seqs), nil
+}
+
+// DiscardOpen implements store.HeldWriter.
+func (r records) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
+	text, args := discardOpenSQL, []any{r.now, by, resolution, c.Relay}
+	if !c.All {
+		text, args = discardOneSQL, append(args, c.Partition, c.Sequence)
+	}
+	n, err := r.exec(ctx, text, args...)
+	return int(n), err
 }

@@ -57,7 +57,7 @@ func (s *Store) due(ctx context.Context, name string, req store.DueRequest) (out
 	out.Lost = ahead.lost(req)
 	if ahead.decisions {
 		held := slices.Sorted(maps.Keys(ahead.holds))
-		if out.Decisions, err = t.openDecisions(ctx, name, held); err != nil {
+		if out.Decisions, err = t.decisions(ctx, openDecisionsSQL, name, held); err != nil {
 			return out, err
 		}
 	}

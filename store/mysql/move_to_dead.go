@@ -66,9 +66,9 @@ func (t txn) moveToDead(ctx context.Context, b toDead) error {
 	return err
 }
 
-// encodeHistory encodes the last keptEntries entries of a history.
+// encodeHistory encodes the last stored.KeptEntries entries of a history.
 func encodeHistory(entries []postrider.AttemptInfo) string {
-	text, err := json.Marshal(entries[max(0, len(entries)-keptEntries):])
+	text, err := json.Marshal(entries[max(0, len(entries)-stored.KeptEntries):])
 	if err != nil {
 		panic(err) // numbers, database times and strings always marshal
 	}

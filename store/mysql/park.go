@@ -138,9 +138,6 @@ func (t txn) parkFromLog(ctx context.Context, name string, partition int, parked
 	return err
 }
 
-// keptEntries is how many entries of a history are kept.
-const keptEntries = 20
-
 // addEntry appends an entry to a history, unless there is no cause. It does not repeat the last entry if neither is an attempt: a
 // message may be postponed often. A history that cannot be read is replaced.
 func (t txn) addEntry(history string, attempt int, cause string) string {

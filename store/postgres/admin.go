@@ -84,7 +84,7 @@ var moveSQLs = []string{
 		from (select relay, key, '' as id from {held}) as k) as n
 	where h.relay = n.relay and h.key = n.key and h.partition <> n.partition`,
 	`update {decisions} d set partition = n.partition from (select decision, ` + partitionOfSQL + ` as partition
-		from (select id as decision, key, '' as id from {decisions}) as k) as n
+		from (select id as decision, key, message_id as id from {decisions}) as k) as n
 	where n.decision = d.id and d.partition <> n.partition`,
 }
 
@@ -212,26 +212,11 @@ const (
 	// lockRelaysSQL locks out relays and operators.
 	lockRelaysSQL = `lock table {leases}, {relay_partitions}, {cursors}, {relays}, {parked}, {held}, {dead} in exclusive mode`
 
-	// knownSQL says what exists of relay $1.
+	// knownSQL says whether relay $1 has ever registered, and whether it has left anything that must be decided.
 	knownSQL = `
 select exists (select 1 from {relay_partitions} where relay = $1::text) or exists (select 1 from {relays} where relay = $1::text),
-	exists (select 1 from {parked} where relay = $1::text), exists (select 1 from {held} where relay = $1::text),
-	exists (select 1 from {dead} where relay = $1::text and state = 'open')`
-
-	// discardParkedSQL moves the parked messages of relay $1 to the dead letters, discarded by $2 for reason $3.
-	discardParkedSQL = `
-with gone as (
-	delete from {parked} where relay = $1::text returning *
-)
-insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
-	resolved_by, resolution)
-select relay, partition, {message}, 'relay forgotten', '', attempts, history, clock_timestamp(), redrives, 'discarded',
-	clock_timestamp(), $2::text, $3::text
-from gone order by seq`
-
-	discardOpenSQL = `
-update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved_by = $2::text, resolution = $3::text
-where relay = $1::text and state = 'open'`
+	exists (select 1 from {parked} where relay = $1::text) or exists (select 1 from {held} where relay = $1::text)
+		or exists (select 1 from {dead} where relay = $1::text and state = 'open')`
 )
 
 // forgetSQLs delete everything kept about relay $1.
@@ -242,51 +227,29 @@ var forgetSQLs = []string{
 	`delete from {relay_filters} where relay = $1::text`, `delete from {unrouted} where relay = $1::text`,
 }
 
-// ForgetRelay implements store.Administrator.
-func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
-	by, reason = oneText(by, maxCause), oneText(reason, maxCause)
-	err = s.administer(ctx, func(tx pgx.Tx) error {
-		if err := s.lock(ctx, tx, lockRelaysSQL); err != nil {
-			return err
-		}
-		if err := s.checkForgettable(ctx, tx, name, discard); err != nil {
-			return err
-		}
-		discarded = 0
-		for _, sql := range []string{discardOpenSQL, discardParkedSQL} {
-			tag, err := tx.Exec(ctx, s.names.expand(sql), name, by, reason)
-			if err != nil {
-				return err
-			}
-			discarded += int(tag.RowsAffected())
-		}
-		for _, sql := range forgetSQLs {
-			if _, err := tx.Exec(ctx, s.names.expand(sql), name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, translate("forget relay "+name, err)
+// LockRelay implements store.HeldWriter.
+func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
+	if err := settings(ctx, r.tx, adminLockTimeout, "0"); err != nil {
+		return false, false, err
 	}
-	s.begun.Delete(name)
-	return discarded, nil
+	if err := r.s.lock(ctx, r.tx, lockRelaysSQL); err != nil {
+		return false, false, err
+	}
+	err = r.tx.QueryRow(ctx, r.s.names.expand(knownSQL), name).Scan(&known, &left)
+	return known, left, err
 }
 
-func (s *Store) checkForgettable(ctx context.Context, tx pgx.Tx, name string, discard bool) error {
-	var known, parked, held, dead bool
-	if err := tx.QueryRow(ctx, s.names.expand(knownSQL), name).Scan(&known, &parked, &held, &dead); err != nil {
-		return err
-	}
-	if !known && !parked && !held && !dead { // dead letters may have been imported for a relay that never ran here
-		return fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
-	}
-	if err := s.checkStopped(ctx, tx, name); err != nil {
-		return err
-	}
-	if !discard && (parked || held || dead) {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
+// CheckStopped implements store.HeldWriter.
+func (r records) CheckStopped(ctx context.Context, name string) error {
+	return r.s.checkStopped(ctx, r.tx, name)
+}
+
+// RemoveRelay implements store.HeldWriter.
+func (r records) RemoveRelay(ctx context.Context, name string) error {
+	for _, sql := range forgetSQLs {
+		if err := r.exec(ctx, sql, name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

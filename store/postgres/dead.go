@@ -128,10 +128,13 @@ func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []stor
 	// An operator may have no right to read contents (Grants).
 	err = r.query(ctx, strings.Replace(listDeadSQL, "{message}", withoutContent, 1), queryArgs(q, limit), read)
 	for i := range out {
-		out[i].Unreadable = "the database role may not read headers and payload"
+		out[i].Unreadable = notReadable
 	}
 	return out, err
 }
+
+// notReadable is said of messages that are shown without their contents.
+const notReadable = "the database role may not read headers and payload"
 
 // withoutContent are the messageColumns with empty headers and payload.
 var withoutContent = strings.NewReplacer("headers", "'{}'::jsonb", "payload", "''::bytea").Replace(messageColumns)
@@ -176,10 +179,10 @@ func decodeLetter(d *decoder) (l store.DeadLetter, err error) {
 	return l, err
 }
 
-// decisionSQL begins a transaction of an operator or a redrive. It locks leases, and so blocks settlements, over several round
+// decisionSQL begins a transaction of an operator or a redrive, which waits for the disk. It locks leases, and so blocks settlements, over several round
 // trips. If this process is paused or disconnected in between, the server ends its session after this time and settlements
 // continue.
-const decisionSQL = `begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s'; select ` + formatSQL
+const decisionSQL = `begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s'; select ` + formatSQL + `, ` + durableSQL
 
 func (s *Store) decision(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: decisionSQL}, f)
@@ -202,9 +205,6 @@ type places struct {
 
 // LockDead implements store.Writer.
 func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (found store.LockedDead, err error) {
-	if err := r.exec(ctx, keepPartitionsSQL); err != nil {
-		return found, err
-	}
 	at := places{relays: []string{}, partitions: []int32{}}
 	var relay string
 	var partition int32

@@ -2,37 +2,28 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
 const (
-	decisionColumns = `d.id, d.relay, d.partition::int4, d.key, d.verb, d.message_id, d.decided_by, d.reason, d.state, d.outcome, d.count`
+	decisionColumns = `d.id, d.relay, d.partition::int4, d.key, d.seq, d.verb, d.message_id, d.decided_by, d.reason, d.state, d.outcome,
+	d.count`
 
 	// openDecisionsSQL: $1 relay, $2 partitions and $3 tokens of leases; only leases that hold count.
 	openDecisionsSQL = `
 select ` + decisionColumns + ` from {decisions} d
 where d.relay = $1::text and d.state = 'open' and d.partition in (` + holdingSQL + `) order by d.recorded_at, d.id limit 100`
 
-	// recordDecisionSQL: $1 id, $2 relay, $3 partition, $4 key, $5 verb, $6 message, $7 by, $8 reason.
-	recordDecisionSQL = `
-insert into {decisions} (id, relay, partition, key, verb, message_id, decided_by, reason)
-select $1::text, $2::text, h.partition, $4::text, $5::text, $6::text, $7::text, $8::text
-from {held} h where h.relay = $2::text and h.key = $4::text and $3::int4 >= 0
-on conflict (id) do nothing`
+	// addDecisionSQL: $1 id, $2 relay, $3 partition, $4 key, $5 sequence, $6 verb, $7 message, $8 by, $9 reason.
+	addDecisionSQL = `
+insert into {decisions} (id, relay, partition, key, seq, verb, message_id, decided_by, reason)
+values ($1::text, $2::text, $3::int2, $4::text, $5::int8, $6::text, $7::text, $8::text, $9::text) on conflict (id) do nothing`
 
 	showDecisionSQL = `select ` + decisionColumns + ` from {decisions} d where d.id = $1::text`
-
-	// blockingSQL returns the ID of a message by its sequence, parked or dead-lettered: $1 relay, $2 partition, $3 sequence.
-	blockingSQL = `
-(select id from {parked} where relay = $1::text and partition = $2::int4 and seq = $3::int8)
-union all
-(select id from {dead} where relay = $1::text and partition = $2::int4 and seq = $3::int8 order by number desc limit 1) limit 1`
 
 	// endDecisionSQL: $1 id, $2 state, $3 outcome, $4 count.
 	endDecisionSQL = `
@@ -42,14 +33,11 @@ update {decisions} set state = $2::text, outcome = $3::text, count = $4::int4, d
 	purgeDecisionsSQL = `
 delete from {decisions} where id in (
 	select id from {decisions} where state <> 'open' and done_at < clock_timestamp() - interval '1 day' limit $1::int8)`
-
-	// findParkedSQL: $1 relay, $2 message.
-	findParkedSQL = `select reason, attempts, parked_at, due_at, history, {message} from {parked}
-where id = $2::text and relay = $1::text order by seq limit 100`
 )
 
 func scanDecision(row pgx.CollectableRow) (d store.Decision, err error) {
-	return d, row.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State, &d.Outcome, &d.Count)
+	return d, row.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Sequence, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State,
+		&d.Outcome, &d.Count)
 }
 
 // purgeDecisions removes decisions done more than a day ago, up to 1,000 at a time.
@@ -58,159 +46,137 @@ func (s *Store) purgeDecisions(ctx context.Context) error {
 	return translate("remove decisions that are done", err)
 }
 
-// RecordDecision implements store.HeldKeys.
-func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
-	n, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	tag, err := s.pool.Exec(ctx, s.names.expand(recordDecisionSQL), d.ID, d.Relay, postrider.PartitionOf(d.Key, "", n), d.Key,
-		string(d.Verb), d.MessageID, oneText(d.By, maxCause), oneText(d.Reason, maxCause))
-	switch {
-	case err != nil:
-		return translate("record a decision", err)
-	case tag.RowsAffected() > 0:
-		s.Wake()
-		return nil
-	}
-	if _, err := s.ShowDecision(ctx, d.ID); !errors.Is(err, store.ErrNoDecision) {
-		return err // already recorded
-	}
-	return fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, d.Key, d.Relay)
-}
+const (
+	// keepPartitionsSQL keeps the number of partitions from changing, and runs before anything is looked up by partition. {leases}
+	// is the first table that decisions use among those that Repartition locks.
+	keepPartitionsSQL = `lock table {leases} in row share mode`
 
-// ShowDecision implements store.HeldKeys.
-func (s *Store) ShowDecision(ctx context.Context, id string) (store.Decision, error) {
-	if _, err := s.open(ctx); err != nil {
-		return store.Decision{}, err
-	}
-	rows, err := s.pool.Query(ctx, s.names.expand(showDecisionSQL), id)
-	if err != nil {
-		return store.Decision{}, translate("show a decision", err)
-	}
-	d, err := pgx.CollectExactlyOneRow(rows, scanDecision)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return d, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
-	}
-	return d, translate("show a decision", err)
-}
+	// lockLeaseSQL blocks settlements of partitions: $1 relay, $2 partitions.
+	lockLeaseSQL = `select 1 from {leases} where relay = $1::text and partition = any($2::int4[])
+order by partition for update`
 
-// FindParked implements store.HeldKeys.
-func (s *Store) FindParked(ctx context.Context, name, id string) (found []store.ParkedInfo, err error) {
-	if _, err := s.open(ctx); err != nil {
-		return nil, err
-	}
-	err = s.read(ctx, s.names.expand(findParkedSQL), []any{name, id}, func(rows pgx.Rows) error {
-		for d := newDecoder(rows); d.next(); {
-			p, err := decodeParked(d)
-			if err != nil {
-				return err
-			}
-			found = append(found, p)
-		}
-		return rows.Err()
-	})
-	return found, translate("find a parked message", err)
-}
+	// lockKeySQL: $1 relay, $2 key. Consumers park messages under this lock.
+	lockKeySQL = `select from {held} where relay = $1::text and key = $2::text for update`
 
-// Decide implements store.Log.
-func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
-	if _, err := s.open(ctx); err != nil {
-		return err
-	}
+	// nextBlockingSQL makes the first queued message of a key its blocking message, unless the key waits for a decision about a
+	// dead-lettered blocking message. $1 relay, $2 partition, $3 key.
+	nextBlockingSQL = `
+update {held} h set ` + newHeadSQL + `
+from (` + firstWaitingSQL + ` and p.partition = $2::int4 and p.key = $3::text ` + firstOnlySQL + `) w
+where h.relay = $1::text and h.key = $3::text and h.next_attempt_at is not null`
+
+	// resumeKeySQL: $1 relay, $2 partition, $3 key.
+	resumeKeySQL = `
+update {held} h set next_attempt_at = clock_timestamp(), ` + newHeadSQL + `
+from (select 1) as one left join lateral (` + firstWaitingSQL + ` and p.partition = $2::int4 and p.key = $3::text ` + firstOnlySQL + `) w
+	on true
+where h.relay = $1::text and h.key = $3::text`
+
+	// The choices of parked messages: $1 relay, $2 partition, $3 key, $4 sequence.
+	allOfRelaySQL = `p.relay = $1::text and $2::int4 >= 0 and $3::text = '' and $4::int8 = 0`
+	ofKeySQL      = `p.relay = $1::text and p.partition = $2::int4 and p.key = $3::text and p.due_at is null
+	and ($4::int8 = 0 or p.seq = $4::int8)`
+	aloneSQL = `p.relay = $1::text and p.partition = $2::int4 and p.seq = $4::int8 and p.due_at is not null and $3::text = ''`
+
+	// retryParkedSQL is followed by a choice.
+	retryParkedSQL = `update {parked} p set due_at = clock_timestamp() where `
+
+	// deadParkedSQL moves messages to the dead letters. It is formatted with a choice. $5 reason, $6 cause, $7 history entry, $8
+	// state, $9 by, $10 resolution.
+	deadParkedSQL = `
+with gone as (
+	delete from {parked} p where %s returning p.*
+)
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	resolved_by, resolution)
+select relay, partition, {message}, $5::text, $6::text, attempts,
+	case when $7::text = '' then history else (case when jsonb_array_length(history) >= 20 then history - 0 else history end)
+		|| jsonb_build_array(jsonb_build_object('attempt', 0, 'at', clock_timestamp(), 'cause', $7::text)) end,
+	clock_timestamp(), redrives, $8::text, case when $8::text <> 'open' then clock_timestamp() end, $9::text, $10::text
+from gone order by seq`
+
+	// The open dead letters of relay $1 are discarded by $2 for reason $3; those of one message have partition $4 and sequence $5.
+	discardOpenSQL = `
+update {dead} set state = 'discarded', resolved_at = clock_timestamp(), resolved_by = $2::text, resolution = $3::text
+where relay = $1::text and state = 'open'`
+	discardMessageSQL = discardOpenSQL + ` and partition = $4::int4 and seq = $5::int8`
+)
+
+// CheckLease implements store.HeldWriter.
+func (r records) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
 	partitions, tokens := leaseArgs([]store.LeaseRef{lease})
-	_, err := retry(func() (struct{}, error) {
-		return struct{}{}, s.decision(ctx, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, s.names.expand(keepPartitionsSQL)); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, s.sql.fence, name, partitions, tokens); code(err) == divisionByZero {
-				return store.ErrLeaseLost
-			} else if err != nil {
-				return err
-			}
-			return s.decideIn(ctx, tx, id)
-		})
-	})
-	return translate("apply a decision", err)
-}
-
-// decideIn applies a decision in a transaction, unless it was already applied.
-func (s *Store) decideIn(ctx context.Context, tx pgx.Tx, id string) error {
-	rows, err := tx.Query(ctx, s.names.expand(showDecisionSQL)+" for update", id)
-	if err != nil {
-		return err
+	err := r.exec(ctx, fenceSQL, name, partitions, tokens)
+	if code(err) == divisionByZero {
+		return store.ErrLeaseLost
 	}
-	d, err := pgx.CollectExactlyOneRow(rows, scanDecision)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
-	case err != nil || d.State != store.DecisionOpen:
-		return err
-	}
-	refused, err := s.apply(ctx, tx, &d)
-	if err != nil {
-		return err
-	}
-	d.State = store.DecisionApplied
-	if refused != "" {
-		d.State = store.DecisionRefused
-	}
-	_, err = tx.Exec(ctx, s.names.expand(endDecisionSQL), id, string(d.State), refused, d.Count)
 	return err
 }
 
-// apply carries out a decision, or returns the reason for refusing it.
-func (s *Store) apply(ctx context.Context, tx pgx.Tx, d *store.Decision) (refused string, err error) {
-	if _, err := tx.Exec(ctx, s.names.expand(lockKeySQL), d.Relay, d.Key); err != nil {
-		return "", err
-	}
-	h, err := s.showHeld(ctx, tx, d.Relay, d.Key)
-	if errors.Is(err, store.ErrNotHeld) {
-		return store.ErrNotHeld.Error(), nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if _, err := tx.Exec(ctx, s.names.expand(findHeadSQL), d.Relay, h.Partition, d.Key); err != nil {
-		return "", err
-	}
-	if h, err = s.showHeld(ctx, tx, d.Relay, d.Key); err != nil {
-		return "", err
-	}
-	undecided, blocking := h.NextAttempt.IsZero(), ""
-	err = tx.QueryRow(ctx, s.names.expand(blockingSQL), d.Relay, h.Partition, h.Sequence).Scan(&blocking)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return "", err
-	}
-	if refused := d.Refused(blocking, undecided); refused != "" {
-		return refused, nil
-	}
-	if d.Count, err = s.carryOut(ctx, tx, d, h, undecided); err != nil {
-		return "", err
-	}
-	_, err = tx.Exec(ctx, s.names.expand(letKeyGoSQL), d.Relay, h.Partition, d.Key)
-	return "", err
+// AddDecision implements store.HeldWriter.
+func (r records) AddDecision(ctx context.Context, d store.Decision) error {
+	return r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason)
 }
 
-// lockKeySQL: $1 relay, $2 key. Consumers park messages under this lock.
-const lockKeySQL = `select from {held} where relay = $1::text and key = $2::text for update`
+// LockDecision implements store.HeldWriter.
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+	return r.decision(ctx, id, " for update")
+}
 
-// carryOut moves messages to the dead letters and returns how many.
-func (s *Store) carryOut(ctx context.Context, tx pgx.Tx, d *store.Decision, h store.HeldInfo, undecided bool) (int, error) {
-	var args []any
-	sql := giveUpSQL
-	switch {
-	case d.Verb == store.VerbRetry:
-		return 0, nil
-	case d.Verb == store.VerbSkip && undecided:
-		sql, args = discardLatestSQL, []any{d.Relay, h.Sequence, d.By, d.Reason, h.Partition}
-	case d.Verb == store.VerbSkip:
-		args = []any{d.Relay, h.Partition, d.Key, h.Sequence, false, "skipped", h.Cause, h.Attempts, "", "discarded", d.By, d.Reason}
-	default:
-		args = []any{d.Relay, h.Partition, d.Key, h.Sequence, d.Verb == store.VerbDeadAll, d.Reason, h.Cause, -1,
-			"moved to the dead letters by " + d.By, "open", "", ""}
+// EndDecision implements store.HeldWriter.
+func (r records) EndDecision(ctx context.Context, d store.Decision) error {
+	return r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count)
+}
+
+// LockHeld implements store.HeldWriter.
+func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
+	if err := r.exec(ctx, lockKeySQL, name, key); err != nil {
+		return store.HeldInfo{}, err
 	}
-	tag, err := tx.Exec(ctx, s.names.expand(sql), args...)
-	return int(tag.RowsAffected()), err
+	h, err := r.HeldKey(ctx, name, key)
+	if err != nil {
+		return h, err
+	}
+	if err := r.exec(ctx, nextBlockingSQL, name, h.Partition, key); err != nil {
+		return h, err
+	}
+	return r.HeldKey(ctx, name, key)
+}
+
+// ResumeHeld implements store.HeldWriter.
+func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
+	return r.exec(ctx, resumeKeySQL, h.Relay, h.Partition, h.Key)
+}
+
+// chosenParked returns the condition of a choice.
+func chosenParked(c store.ParkedChoice) (condition string, args []any) {
+	switch {
+	case c.All:
+		return allOfRelaySQL, []any{c.Relay, 0, "", int64(0)}
+	case c.Key != "":
+		condition = ofKeySQL
+	default:
+		condition = aloneSQL
+	}
+	return condition, []any{c.Relay, c.Partition, c.Key, c.Sequence}
+}
+
+// RetryParked implements store.HeldWriter.
+func (r records) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
+	condition, args := chosenParked(c)
+	return r.count(ctx, retryParkedSQL+condition, args...)
+}
+
+// DeadLetterParked implements store.HeldWriter.
+func (r records) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+	condition, args := chosenParked(c)
+	return r.count(ctx, fmt.Sprintf(deadParkedSQL, condition),
+		append(args, d.Reason, d.Cause, d.Entry, string(d.State), d.By, d.Resolution)...)
+}
+
+// DiscardOpen implements store.HeldWriter.
+func (r records) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
+	if c.All {
+		return r.count(ctx, discardOpenSQL, c.Relay, by, resolution)
+	}
+	return r.count(ctx, discardMessageSQL, c.Relay, by, resolution, c.Partition, c.Sequence)
 }

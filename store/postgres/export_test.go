@@ -91,6 +91,43 @@ func (s *Store) ExplainLookups(ctx context.Context, name, id string) (parked, de
 	return parked, dead, err
 }
 
+// ExplainPages returns the plans, for any parameters, of the statements that read a page of held keys and of parked messages.
+func (s *Store) ExplainPages(ctx context.Context, name string) (plans []string, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, page := range []struct{ sql, args string }{
+			{fmt.Sprintf(listHeldSQL, store.CountLimit), "'2000-01-01', '', 100"}, {listParkedSQL, "'2000-01-01', 0, 0, 100"},
+		} {
+			for _, sql := range []string{"set local plan_cache_mode = force_generic_plan", "prepare paging as " + s.names.expand(page.sql)} {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			rows, err := tx.Query(ctx, fmt.Sprintf("explain (analyze, timing off) execute paging ('%s', %s)", name, page.args), pgx.QueryExecModeSimpleProtocol)
+			if err != nil {
+				return err
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return err
+			}
+			plans = append(plans, strings.Join(lines, "\n"))
+			if _, err := tx.Exec(ctx, "deallocate paging"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return plans, err
+}
+
+// DecisionCommits returns synchronous_commit in a transaction of an operator.
+func (s *Store) DecisionCommits(ctx context.Context) (setting string, err error) {
+	err = s.change(ctx, "show a setting", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "show synchronous_commit").Scan(&setting)
+	})
+	return setting, err
+}
+
 // FetchWith is Fetch with a call between reading rows and flushing them.
 func (s *Store) FetchWith(ctx context.Context, name string, req store.FetchRequest, between func()) ([]store.Batch, error) {
 	n, err := s.open(ctx)

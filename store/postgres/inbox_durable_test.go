@@ -13,8 +13,8 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestInboxTransactionsAreDurable: a transaction that claims a message, or moves a watermark, waits for the disk, whatever the
-// role's default is; settings that wait for more are kept.
+// TestInboxTransactionsAreDurable: a transaction that claims a message, moves a watermark, or applies an operator's decision waits for
+// the disk, whatever the role's default is; settings that wait for more are kept.
 func TestInboxTransactionsAreDurable(t *testing.T) { //nolint:tparallel // the subtests move the same watermark, one after another
 	t.Parallel()
 	owner := setup(t, postgres.Config{})
@@ -53,6 +53,9 @@ func durable(t *testing.T, b *bundle, want string) {
 		if err := b.Commit(ctx, tx); err != nil {
 			t.Errorf("%s: commit: %v", what, err)
 		}
+	}
+	if v, err := b.DecisionCommits(ctx); err != nil || v != want {
+		t.Errorf("an operator's transaction: synchronous_commit is %s, %v; want %s", v, err, want)
 	}
 	at := postrider.Position{Partition: "p", Epoch: want}
 	for i := range 2 { // the first watermark of a log, and the next

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -130,7 +131,7 @@ func TestReleaseSeesWhatIsParkedMeanwhile(t *testing.T) {
 	if len(out.Lost) > 0 || len(out.Released) > 0 {
 		t.Errorf("settled %+v, want the key to stay held", out)
 	}
-	info, parked, err := b.ShowHeld(t.Context(), "r", "k", 10)
+	info, parked, err := held.New(b).ShowHeld(t.Context(), "r", "k", 10)
 	if err != nil || len(parked) != 1 || info.Sequence != seqs[1] {
 		t.Errorf("held: %+v with %+v, %v; want the parked message as head", info, parked, err)
 	}

@@ -41,7 +41,6 @@ var (
 	_ store.Relay          = (*Store)(nil)
 	_ store.Listener       = (*Store)(nil)
 	_ store.Maintainer     = (*Store)(nil)
-	_ store.HeldKeys       = (*Store)(nil)
 	_ store.StatusReader   = (*Store)(nil)
 	_ store.Administrator  = (*Store)(nil)
 	_ store.Records        = (*Store)(nil)

@@ -28,7 +28,13 @@ func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reade
 
 // Change implements store.Records.
 func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	return s.change(ctx, op.Doing, func(tx pgx.Tx) error { return f(records{s: s, tx: tx, importing: new(bool)}) })
+	return s.change(ctx, op.Doing, func(tx pgx.Tx) error {
+		in := records{s: s, tx: tx, importing: new(bool)}
+		if err := in.exec(ctx, keepPartitionsSQL); err != nil {
+			return err
+		}
+		return f(in)
+	})
 }
 
 // change runs f in a transaction, and again after a conflict with others.
@@ -65,6 +71,12 @@ func (r records) query(ctx context.Context, sql string, args []any, f func(rows 
 func (r records) exec(ctx context.Context, sql string, args ...any) error {
 	_, err := r.tx.Exec(ctx, r.s.names.expand(sql), args...)
 	return err
+}
+
+// count is exec and returns the number of rows.
+func (r records) count(ctx context.Context, sql string, args ...any) (int, error) {
+	tag, err := r.tx.Exec(ctx, r.s.names.expand(sql), args...)
+	return int(tag.RowsAffected()), err
 }
 
 // onlyOf returns the only column of the only row.

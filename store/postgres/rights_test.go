@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
@@ -115,6 +116,8 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 	t.Parallel()
 	owner := setup(t, postgres.Config{Partitions: 1})
 	owner.deadLetter(t, "r", 2)
+	owner.exec(t, "insert into "+owner.table("parked")+" (relay, partition, seq, id, topic, type, reason, due_at)"+
+		" values ('r', 0, 1000, 'parked', 'a', 'b', 'retry', now())")
 	for _, what := range []string{"operator", "viewer"} {
 		o, ctx := owner.as(t, what), t.Context()
 		if st, err := o.Status(ctx); err != nil || st.Relays[0].Dead.N == 0 {
@@ -135,6 +138,14 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		redrive, redriveErr := deadletter.New(o).StartRedrive(ctx, deadletter.Plan{By: "me"})
 		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
 			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
+		}
+		id := what + "-decides"
+		decideErr := held.New(o).RecordDecision(ctx, store.Decision{ID: id, Relay: "r", MessageID: "parked", Verb: store.VerbRetry, By: "me"})
+		if allowed := what == "operator"; (decideErr == nil) != allowed {
+			t.Errorf("%s: decision about a parked message: %v", what, decideErr)
+		}
+		if found, err := held.New(o).FindParked(ctx, "r", "parked"); err != nil || len(found) != 1 || found[0].Unreadable == "" {
+			t.Errorf("%s sees parked messages %+v, %v", what, found, err)
 		}
 		if what == "operator" { // a relay drives the redrive
 			if r, err := deadletter.New(owner.as(t, "relay")).Drive(ctx, redrive.ID, nil); err != nil || r.Done != 1 {

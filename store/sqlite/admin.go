@@ -32,7 +32,7 @@ const (
 	dropCursorsSQL = `DELETE FROM {prefix}cursors WHERE partition >= ?`
 
 	// SQLite has no MD5, so keys are read and partitions are written in pages. %s is a table.
-	rowsSQL    = `SELECT rowid, partition, key, id FROM %s WHERE rowid > ? ORDER BY rowid LIMIT 1000`
+	rowsSQL    = `SELECT rowid, partition, key, %[2]s FROM %[1]s WHERE rowid > ? ORDER BY rowid LIMIT 1000`
 	moveRowSQL = `UPDATE %s SET partition = m.value ->> 1 FROM json_each(?) m WHERE %[1]s.rowid = m.value ->> 0`
 	keysSQL    = `SELECT DISTINCT key FROM %s`
 	moveKeySQL = `UPDATE %s SET partition = ? WHERE key = ?`
@@ -92,17 +92,12 @@ func (t txn) repartition(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	for _, table := range []string{"{prefix}log", "{prefix}parked", "{prefix}dead"} {
-		if err := t.moveRows(ctx, table, n); err != nil {
+	for table, id := range map[string]string{"log": "id", "parked": "id", "dead": "id", "decisions": "message_id"} {
+		if err := t.moveRows(ctx, "{prefix}"+table, id, n); err != nil {
 			return err
 		}
 	}
-	for _, table := range []string{"{prefix}held", "{prefix}decisions"} {
-		if err := t.moveKeys(ctx, table, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.moveKeys(ctx, "{prefix}held", n)
 }
 
 // moveKeys gives every key of a table its partition among n.
@@ -116,12 +111,12 @@ func (t txn) moveKeys(ctx context.Context, table string, n int) error {
 	return err
 }
 
-// moveRows gives every row of a table its partition among n.
-func (t txn) moveRows(ctx context.Context, table string, n int) error {
+// moveRows gives every row of a table its partition among n; idColumn has the ID of its message.
+func (t txn) moveRows(ctx context.Context, table, idColumn string, n int) error {
 	for last, more := int64(-1), true; more; {
 		more = false
 		var moves [][2]int64
-		err := t.each(ctx, fmt.Sprintf(rowsSQL, table), []any{last}, func(rows *sql.Rows) error {
+		err := t.each(ctx, fmt.Sprintf(rowsSQL, table, idColumn), []any{last}, func(rows *sql.Rows) error {
 			var partition int
 			var key, id string
 			err := rows.Scan(&last, &partition, &key, &id)
@@ -162,58 +157,28 @@ func (t txn) checkPartitions(ctx context.Context) error {
 	return nil
 }
 
-const (
-	isKnownSQL    = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1)`
-	isPutAsideSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ?1)
+// existsSQL says whether a relay has ever registered, and whether it has left anything that must be decided.
+const existsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1),
+	EXISTS (SELECT 1 FROM {prefix}parked WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ?1)
 		OR EXISTS (SELECT 1 FROM {prefix}dead WHERE relay = ?1 AND state = 'open')`
-	discardOpenSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?2, resolved_by = ?3, resolution = ?4
-		WHERE relay = ?1 AND state = 'open'`
-	discardParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at, resolved_by, resolution)
-		SELECT relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, 'relay forgotten', '', ?2, 'discarded',
-			?2, ?3, ?4 FROM {prefix}parked WHERE relay = ?1 ORDER BY seq`
-)
 
-// ForgetRelay implements store.Administrator. Errors: store.ErrUnknownRelay, store.ErrAlive, store.ErrParked, ErrBusy and
-// those of the file.
-func (s *Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
-	err = s.write(ctx, "forget relay "+name, durable, func(t txn) error {
-		discarded = 0
-		if err := t.checkForgettable(ctx, name, discard); err != nil {
-			return err
-		}
-		for _, text := range []string{discardOpenSQL, discardParkedSQL} {
-			n, err := t.exec(ctx, text, name, t.now, by, reason)
-			if err != nil {
-				return err
-			}
-			discarded += int(n)
-		}
-		for _, table := range []string{"parked", "held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
-			if _, err := t.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return discarded, err
+// LockRelay implements store.HeldWriter: nobody else writes until the transaction ends.
+func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
+	err = r.get(ctx, existsSQL, []any{name}, &known, &left)
+	return known, left, err
 }
 
-func (t txn) checkForgettable(ctx context.Context, name string, discard bool) error {
-	var known, aside bool
-	if err := t.get(ctx, isKnownSQL, []any{name}, &known); err != nil {
-		return err
-	}
-	if err := t.get(ctx, isPutAsideSQL, []any{name}, &aside); err != nil {
-		return err
-	}
-	if !known && !aside { // dead letters may have been imported for a relay that never ran here
-		return fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
-	}
-	if err := t.checkStopped(ctx, name); err != nil {
-		return err
-	}
-	if aside && !discard {
-		return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
+// CheckStopped implements store.HeldWriter.
+func (r records) CheckStopped(ctx context.Context, name string) error {
+	return r.checkStopped(ctx, name)
+}
+
+// RemoveRelay implements store.HeldWriter.
+func (r records) RemoveRelay(ctx context.Context, name string) error {
+	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
+		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
@@ -12,11 +10,11 @@ import (
 )
 
 const (
-	decisionColumns = `id, relay, partition, key, verb, message_id, decided_by, reason, state, outcome, count`
+	decisionColumns = `id, relay, partition, key, seq, verb, message_id, decided_by, reason, state, outcome, count`
 	decisionSQL     = `SELECT ` + decisionColumns + ` FROM {prefix}decisions WHERE id = ?`
-	recordSQL       = `INSERT INTO {prefix}decisions (id, relay, partition, key, verb, message_id, decided_by, reason, state, recorded_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)`
-	doneSQL = `UPDATE {prefix}decisions SET state = ?2, outcome = ?3, count = ?4, done_at = ?5 WHERE id = ?1`
+	addDecisionSQL  = `INSERT INTO {prefix}decisions (id, relay, partition, key, seq, verb, message_id, decided_by, reason, state, recorded_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)`
+	endDecisionSQL = `UPDATE {prefix}decisions SET state = ?2, outcome = ?3, count = ?4, done_at = ?5 WHERE id = ?1`
 	// The open decisions of the partitions in ?2, oldest first.
 	openDecisionsSQL = `SELECT ` + decisionColumns + ` FROM {prefix}decisions
 		WHERE relay = ?1 AND done_at IS NULL AND partition IN (SELECT value FROM json_each(?2)) ORDER BY recorded_at, rowid LIMIT 100`
@@ -26,181 +24,15 @@ const (
 	keepDecisions = 24 * time.Hour
 )
 
-func scanDecision(rows *sql.Rows) (d store.Decision, err error) {
-	err = rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State, &d.Outcome, &d.Count)
-	return d, err
-}
-
 func (t txn) decisions(ctx context.Context, text string, args ...any) (out []store.Decision, err error) {
 	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
-		d, err := scanDecision(rows)
+		var d store.Decision
+		err := rows.Scan(&d.ID, &d.Relay, &d.Partition, &d.Key, &d.Sequence, &d.Verb, &d.MessageID, &d.By, &d.Reason, &d.State,
+			&d.Outcome, &d.Count)
 		out = append(out, d)
 		return err
 	})
 	return out, err
-}
-
-// decision finds a decision. Errors: store.ErrNoDecision.
-func (t txn) decision(ctx context.Context, id string) (store.Decision, error) {
-	found, err := t.decisions(ctx, decisionSQL, id)
-	if err != nil {
-		return store.Decision{}, err
-	}
-	if len(found) == 0 {
-		return store.Decision{}, fmt.Errorf("decision %s: %w", id, store.ErrNoDecision)
-	}
-	return found[0], nil
-}
-
-// RecordDecision implements store.HeldKeys.
-func (s *Store) RecordDecision(ctx context.Context, d store.Decision) error {
-	err := s.write(ctx, "record a decision", durable, func(t txn) error {
-		_, err := t.decision(ctx, d.ID)
-		if !errors.Is(err, store.ErrNoDecision) {
-			return err
-		}
-		h, err := t.held(ctx, d.Relay, d.Key)
-		if err != nil {
-			return err
-		}
-		_, err = t.exec(ctx, recordSQL, d.ID, d.Relay, h.Partition, d.Key, string(d.Verb), d.MessageID, d.By, d.Reason, t.now)
-		return err
-	})
-	if err == nil {
-		s.Wake()
-	}
-	return err
-}
-
-// ShowDecision implements store.HeldKeys.
-func (s *Store) ShowDecision(ctx context.Context, id string) (d store.Decision, err error) {
-	err = s.read(ctx, "show a decision", func(t txn) error {
-		d, err = t.decision(ctx, id)
-		return err
-	})
-	return d, err
-}
-
-// Decide implements store.Log.
-func (s *Store) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
-	err := s.write(ctx, "apply a decision", durable, func(t txn) error {
-		if _, err := t.lease(ctx, name, lease); err != nil {
-			return err
-		}
-		d, err := t.decision(ctx, id)
-		if err != nil || d.State != store.DecisionOpen {
-			return err
-		}
-		if d.Relay != name || d.Partition != lease.Partition {
-			return fmt.Errorf("decision %s is about partition %d of relay %q", id, d.Partition, d.Relay)
-		}
-		if d.State, err = store.DecisionApplied, t.decide(ctx, &d); err != nil {
-			return err
-		}
-		if d.Outcome != "" {
-			d.State = store.DecisionRefused
-		}
-		_, err = t.exec(ctx, doneSQL, id, string(d.State), d.Outcome, d.Count, t.now)
-		return err
-	})
-	if err == nil {
-		s.Wake()
-	}
-	return err
-}
-
-// undecided reports whether a key waits for an operator: its blocking message is a dead letter.
-func undecided(h store.HeldInfo) bool { return h.NextAttempt.IsZero() }
-
-const (
-	parkedIDSQL = `SELECT id FROM {prefix}parked WHERE relay = ? AND seq = ?`
-	deadIDSQL   = `SELECT id FROM {prefix}dead WHERE relay = ? AND partition = ? AND seq = ? ORDER BY number DESC LIMIT 1`
-)
-
-// decide applies a decision, or records in its Outcome the reason for refusing it. The key stays held, due at once, so that the
-// process that holds its partition continues or releases it: only that process knows what it has in memory.
-func (t txn) decide(ctx context.Context, d *store.Decision) error {
-	h, err := t.held(ctx, d.Relay, d.Key)
-	if errors.Is(err, store.ErrNotHeld) {
-		d.Outcome = store.ErrNotHeld.Error()
-		return nil
-	}
-	if err == nil && !undecided(h) {
-		if _, err = t.findHead(ctx, d.Relay, d.Key); err == nil {
-			h, err = t.held(ctx, d.Relay, d.Key)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	var blocking string
-	if undecided(h) {
-		err = t.get(ctx, deadIDSQL, []any{d.Relay, h.Partition, h.Sequence}, &blocking)
-	} else {
-		err = t.get(ctx, parkedIDSQL, []any{d.Relay, h.Sequence}, &blocking)
-	}
-	if err = orNone(err); err != nil {
-		return err
-	}
-	if d.Outcome = d.Refused(blocking, undecided(h)); d.Outcome != "" {
-		return nil
-	}
-	switch d.Verb {
-	case store.VerbSkip:
-		err = t.skip(ctx, d, h)
-	case store.VerbDead, store.VerbDeadAll:
-		err = t.deadLetterHeld(ctx, d, h)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = t.letGo(ctx, d.Relay, d.Key)
-	return err
-}
-
-const discardSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?, resolved_by = ?, resolution = ?
-	WHERE relay = ? AND partition = ? AND seq = ? AND state = 'open'`
-
-// skip discards the blocking message.
-func (t txn) skip(ctx context.Context, d *store.Decision, h store.HeldInfo) error {
-	if !undecided(h) {
-		_, err := t.moveToDead(ctx, toDead{
-			relay: d.Relay, partition: h.Partition, seq: h.Sequence, reason: "skipped", cause: h.Cause,
-			attempts: sql.Null[int]{V: h.Attempts, Valid: true},
-		})
-		if err != nil {
-			return err
-		}
-	}
-	n, err := t.exec(ctx, discardSQL, t.now, d.By, d.Reason, d.Relay, h.Partition, h.Sequence)
-	d.Count = int(n)
-	return err
-}
-
-const blockingAndQueuedSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND key = ?2 AND due_at IS NULL
-	AND (?3 OR seq = ?4) ORDER BY seq`
-
-// deadLetterHeld moves the blocking message to the dead letters, or all parked messages of the key.
-func (t txn) deadLetterHeld(ctx context.Context, d *store.Decision, h store.HeldInfo) error {
-	seqs, err := t.sequences(ctx, blockingAndQueuedSQL, d.Relay, d.Key, d.Verb == store.VerbDeadAll, h.Sequence)
-	if err != nil {
-		return err
-	}
-	entry, err := stored.Entry(0, t.now, "moved to the dead letters by "+d.By)
-	if err != nil {
-		return err
-	}
-	for _, seq := range seqs {
-		_, err := t.moveToDead(ctx, toDead{
-			relay: d.Relay, partition: h.Partition, seq: seq, reason: d.Reason, cause: h.Cause,
-			entry: sql.Null[string]{V: entry, Valid: true},
-		})
-		if err != nil {
-			return err
-		}
-		d.Count++
-	}
-	return nil
 }
 
 // dropDecisions removes decisions done more than a day ago.
@@ -209,4 +41,107 @@ func (s *Store) dropDecisions(ctx context.Context) error {
 		_, err := t.exec(ctx, dropDecisionsSQL, t.now-keepDecisions.Microseconds())
 		return err
 	})
+}
+
+// CheckLease implements store.HeldWriter.
+func (r records) CheckLease(ctx context.Context, name string, lease store.LeaseRef) error {
+	_, err := r.lease(ctx, name, lease)
+	return err
+}
+
+// AddDecision implements store.HeldWriter: nobody else has added one since the transaction began.
+func (r records) AddDecision(ctx context.Context, d store.Decision) error {
+	_, err := r.exec(ctx, addDecisionSQL, d.ID, d.Relay, d.Partition, d.Key, d.Sequence, string(d.Verb), d.MessageID, d.By, d.Reason, r.now)
+	return err
+}
+
+// LockDecision implements store.HeldWriter.
+func (r records) LockDecision(ctx context.Context, id string) (store.Decision, error) {
+	return r.Decision(ctx, id)
+}
+
+// EndDecision implements store.HeldWriter.
+func (r records) EndDecision(ctx context.Context, d store.Decision) error {
+	_, err := r.exec(ctx, endDecisionSQL, d.ID, string(d.State), d.Outcome, d.Count, r.now)
+	return err
+}
+
+// LockHeld implements store.HeldWriter.
+func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo, error) {
+	h, err := r.HeldKey(ctx, name, key)
+	if err != nil || h.NextAttempt.IsZero() {
+		return h, err
+	}
+	if _, err := r.findHead(ctx, name, key); err != nil {
+		return h, err
+	}
+	return r.HeldKey(ctx, name, key)
+}
+
+// ResumeHeld implements store.HeldWriter.
+func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
+	_, err := r.letGo(ctx, h.Relay, h.Key)
+	return err
+}
+
+const (
+	retryParkedSQL = `UPDATE {prefix}parked SET due_at = ?5 WHERE `
+	deleteSQL      = `DELETE FROM {prefix}parked WHERE `
+	// deadParkedSQL is followed by a choice: ?5 reason, ?6 cause, ?7 now, ?8 history entry or NULL, ?9 state, ?10 by, ?11
+	// resolution, ?12 resolved at.
+	deadParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_by, resolution, resolved_at)
+		SELECT relay, partition, seq, ` + messageColumns + `, attempts, redrives, ` + historySQL + `, ?5, ?6, ?7, ?9, ?10, ?11, ?12
+		FROM {prefix}parked WHERE `
+	discardOpenSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?1, resolved_by = ?2, resolution = ?3
+		WHERE relay = ?4 AND state = 'open'`
+	discardOneSQL = discardOpenSQL + ` AND partition = ?5 AND seq = ?6`
+)
+
+// chosenParked returns the condition of a choice, which uses all parameters: ?1 relay, ?2 partition, ?3 key, ?4 sequence.
+func chosenParked(c store.ParkedChoice) (condition string, args []any) {
+	args = []any{c.Relay, c.Partition, c.Key, c.Sequence}
+	switch {
+	case c.All:
+		return `relay = ?1 AND ?2 >= 0 AND ?3 = '' AND ?4 = 0`, args
+	case c.Key != "":
+		return `relay = ?1 AND ?2 >= 0 AND key = ?3 AND due_at IS NULL AND (?4 = 0 OR seq = ?4)`, args
+	}
+	return `relay = ?1 AND partition = ?2 AND ?3 = '' AND seq = ?4 AND due_at IS NOT NULL`, args
+}
+
+// RetryParked implements store.HeldWriter.
+func (r records) RetryParked(ctx context.Context, c store.ParkedChoice) (int, error) {
+	condition, args := chosenParked(c)
+	n, err := r.exec(ctx, retryParkedSQL+condition, append(args, r.now)...)
+	return int(n), err
+}
+
+// DeadLetterParked implements store.HeldWriter.
+func (r records) DeadLetterParked(ctx context.Context, c store.ParkedChoice, d store.MovedToDead) (int, error) {
+	entry, err := r.entry(0, d.Entry)
+	if err != nil {
+		return 0, err
+	}
+	resolved := int64(0)
+	if d.State != store.DeadOpen {
+		resolved = r.now
+	}
+	condition, chosen := chosenParked(c)
+	args := append(chosen[:4:4], d.Reason, stored.Cause(d.Cause), r.now, entry, string(d.State), d.By, d.Resolution, resolved)
+	n, err := r.exec(ctx, deadParkedSQL+condition+` ORDER BY seq`, args...)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	_, err = r.exec(ctx, deleteSQL+condition, chosen...)
+	return int(n), err
+}
+
+// DiscardOpen implements store.HeldWriter.
+func (r records) DiscardOpen(ctx context.Context, c store.ParkedChoice, by, resolution string) (int, error) {
+	text, args := discardOpenSQL, []any{r.now, by, resolution, c.Relay}
+	if !c.All {
+		text, args = discardOneSQL, append(args, c.Partition, c.Sequence)
+	}
+	n, err := r.exec(ctx, text, args...)
+	return int(n), err
 }

@@ -31,7 +31,6 @@ type Store struct {
 var (
 	_ store.Relay           = (*Store)(nil)
 	_ store.Maintainer      = (*Store)(nil)
-	_ store.HeldKeys        = (*Store)(nil)
 	_ store.StatusReader    = (*Store)(nil)
 	_ store.Administrator   = (*Store)(nil)
 	_ store.Records         = (*Store)(nil)

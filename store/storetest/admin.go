@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -96,7 +97,7 @@ func repartitionMovesAside(e *env) {
 		w.settle(store.Settlement{Partition: p, DeliveredCount: 2, FailedCount: 1})
 	}
 	w.deliver()
-	held := w.hold("order/1", 3, 0)
+	queued := w.hold("order/1", 3, 0)
 	w.bury("rejected", e.message("order/2"), e.message(""))
 	parked := w.parkEach(0)
 	w.settleRead()
@@ -114,7 +115,7 @@ func repartitionMovesAside(e *env) {
 				e.t.Errorf("dead letter of key %q is in partition %d of %d, want %d", l.Message.Key, l.Partition, n, want)
 			}
 		}
-		h, _, err := e.ShowHeld(e.ctx, "r", "order/1", 1)
+		h, _, err := held.New(e).ShowHeld(e.ctx, "r", "order/1", 1)
 		if e.must(err, "show held"); h.Partition != e.partition("order/1") || h.Parked != 3 {
 			e.t.Errorf("held key is shown as %+v", h)
 		}
@@ -124,7 +125,7 @@ func repartitionMovesAside(e *env) {
 	found := make(map[string]int)
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
-			e.wantIDs("due of the held key", recordIDs(run.Entries), recordIDs(held))
+			e.wantIDs("due of the held key", recordIDs(run.Entries), recordIDs(queued))
 		}
 		for _, r := range run.Entries {
 			found[r.Message.ID]++
@@ -133,7 +134,7 @@ func repartitionMovesAside(e *env) {
 			}
 		}
 	}
-	if len(found) != len(held)+len(parked)+2 {
+	if len(found) != len(queued)+len(parked)+2 {
 		e.t.Errorf("due: %v, want 3 of the held key, the parked one and both redriven", found)
 	}
 }
@@ -257,7 +258,7 @@ func forgottenKeepsNothing(e *env) {
 	e.publishKeys("order/1", "order/2", "")
 	w.deliver()
 	gone.leave()
-	n, err := e.ForgetRelay(e.ctx, "gone", "olga", "switched off", false)
+	n, err := held.New(e).ForgetRelay(e.ctx, "gone", "olga", "switched off", false)
 	if e.must(err, "forget"); n != 0 {
 		e.t.Errorf("%d discarded, want none", n)
 	}
@@ -274,7 +275,7 @@ func forgottenKeepsNothing(e *env) {
 
 func forgetRefuses(e *env) {
 	forget := func(name string) error {
-		_, err := e.ForgetRelay(e.ctx, name, "olga", "why", false)
+		_, err := held.New(e).ForgetRelay(e.ctx, name, "olga", "why", false)
 		return err
 	}
 	e.wantRefused(forget("never"), store.ErrUnknownRelay)
@@ -293,12 +294,12 @@ func forgetRefuses(e *env) {
 
 func forgetDiscards(e *env) {
 	w, other := e.worker("r", "a"), e.worker("other", "a")
-	held := w.hold("order/1", 3, time.Hour)
+	parked := w.hold("order/1", 3, time.Hour)
 	dead := w.bury("rejected", e.message("order/2"))
 	other.bury("rejected", e.message("order/3"))
 	w.leave()
-	e.must(e.RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
-	n, err := e.ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)
+	e.must(held.New(e).RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
+	n, err := held.New(e).ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)
 	if e.must(err, "forget"); n != 4 {
 		e.t.Errorf("%d discarded, want 4", n)
 	}
@@ -310,11 +311,11 @@ func forgetDiscards(e *env) {
 			e.t.Errorf("letter %+v does not say who discarded it and why", l)
 		}
 	}
-	e.wantSet("discarded", got, append(recordIDs(held), dead...))
+	e.wantSet("discarded", got, append(recordIDs(parked), dead...))
 	if len(letters) == 4 && len(letters[1].History) == 0 && len(letters[3].History) == 0 {
 		e.t.Error("the history of what was parked is lost")
 	}
-	if _, err := e.ShowDecision(e.ctx, "d"); !errors.Is(err, store.ErrNoDecision) {
+	if _, err := held.New(e).ShowDecision(e.ctx, "d"); !errors.Is(err, store.ErrNoDecision) {
 		e.t.Errorf("a decision about a key of the relay that was forgotten: %v, want %v", err, store.ErrNoDecision)
 	}
 	if len(e.held("")) != 0 || len(e.letters(store.DeadFilter{})) != 1 {
@@ -328,9 +329,9 @@ func repartitionMovesDecisions(e *env) {
 	w.hold("order/1", 1, time.Hour)
 	w.settleRead()
 	w.leave()
-	e.must(e.RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
+	e.must(held.New(e).RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
 	e.repartition(11)
-	d, err := e.ShowDecision(e.ctx, "d")
+	d, err := held.New(e).ShowDecision(e.ctx, "d")
 	if want := postrider.PartitionOf("order/1", "", 11); err != nil || d.Partition != want || d.State != store.DecisionOpen {
 		e.t.Errorf("decision after the change: %+v, %v; want it open in partition %d", d, err, want)
 	}
@@ -347,7 +348,7 @@ func forgetImported(e *env) {
 	_, err := e.ImportDead(e.ctx, letters)
 	e.must(err, "import")
 	forget := func(discard bool) (int, error) {
-		return e.ForgetRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
+		return held.New(e).ForgetRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
 	}
 	_, err = forget(false)
 	e.wantRefused(err, store.ErrParked)
@@ -367,7 +368,7 @@ func forgottenBeginsAnew(e *env) {
 	first := e.publishKeys("order/1", "order/2")
 	w.deliver()
 	w.leave()
-	_, err := other.ForgetRelay(e.ctx, "r", "olga", "by mistake", false)
+	_, err := held.New(other).ForgetRelay(e.ctx, "r", "olga", "by mistake", false)
 	e.must(err, "forget")
 	// The process that was paused meanwhile finds a new relay.
 	w = e.worker("r", "sleeper")

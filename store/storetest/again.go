@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -120,7 +121,7 @@ func lastEntryCounts(e *env) {
 		{Key: key, Sequence: seq, Reason: store.ParkSlow, After: time.Hour},
 		{Key: key, Sequence: seq, Reason: store.ParkRetry, Cause: "first failure", Attempts: 1, After: 2 * time.Hour},
 	}})
-	info, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+	info, parked, err := held.New(e).ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
 	if len(parked) != 1 || parked[0].Attempts != 1 || parked[0].Reason != store.ParkRetry || len(parked[0].History) != 1 ||
 		info.Reason != store.ParkRetry || time.Until(info.NextAttempt) < time.Hour {

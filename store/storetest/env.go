@@ -191,10 +191,10 @@ func (w *worker) ref(partition int) store.LeaseRef {
 func (e *env) decide(name, key string, verb store.Verb, reason string) (count int, err error) {
 	d := store.Decision{ID: store.NewToken(), Relay: name, Key: key, Verb: verb, By: "olga", Reason: reason}
 	if w := e.holders[name]; w != nil {
-		if err := e.RecordDecision(e.ctx, d); err != nil {
+		if err := held.New(e).RecordDecision(e.ctx, d); err != nil {
 			return 0, err
 		}
-		if err := e.Decide(e.ctx, name, w.ref(e.partition(key)), d.ID); err != nil && !errors.Is(err, store.ErrLeaseLost) {
+		if err := held.New(e).Apply(e.ctx, name, w.ref(e.partition(key)), d.ID); err != nil && !errors.Is(err, store.ErrLeaseLost) {
 			return 0, err
 		}
 	}

@@ -111,7 +111,7 @@ func (l *line) Maintain(ctx context.Context, keep store.Retention) (store.Mainta
 	return through(l, "Maintain", func() (store.Maintained, error) { return l.database.Maintain(ctx, keep) })
 }
 
-func (l *line) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
-	_, err := through(l, "Decide", nothing(func() error { return l.database.Decide(ctx, name, lease, id) }))
+func (l *line) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	_, err := through(l, op.Method, nothing(func() error { return l.database.Change(ctx, op, f) }))
 	return err
 }

@@ -3,6 +3,7 @@ package storetest
 import (
 	"slices"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -209,7 +210,7 @@ func forgottenFilter(e *env) {
 	_, err := e.Settle(e.ctx, "r", []store.Settlement{st})
 	e.must(err, "settle")
 	e.must(e.Leave(e.ctx, "r", o), "leave")
-	_, err = e.ForgetRelay(e.ctx, "r", "olga", "gone", false)
+	_, err = held.New(e).ForgetRelay(e.ctx, "r", "olga", "gone", false)
 	e.must(err, "forget")
 	e.wantTopics("of the others", e.heartbeatOf("other", filtered("z", "z")).Filter.Elsewhere)
 	if all := e.unroutedTopics(); len(all) != 0 {

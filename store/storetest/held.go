@@ -30,7 +30,7 @@ var heldTests = []test{
 func (e *env) held(name string) []store.HeldInfo {
 	e.t.Helper()
 	var out []store.HeldInfo
-	for h, err := range e.ListHeld(e.ctx, name) {
+	for h, err := range held.New(e).ListHeld(e.ctx, name) {
 		e.must(err, "list held keys")
 		out = append(out, h)
 	}
@@ -60,7 +60,7 @@ func heldKeysAreListed(e *env) {
 	if all := e.held(""); len(all) != 4 || all[3].Relay != "two" {
 		e.t.Errorf("held keys of all relays: %+v", all)
 	}
-	for range e.ListHeld(e.ctx, "one") {
+	for range held.New(e).ListHeld(e.ctx, "one") {
 		break // a caller may stop early
 	}
 }
@@ -85,7 +85,7 @@ func heldKeysAreFound(e *env) {
 func heldKeyIsShown(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 5, time.Hour)
-	info, parked, err := e.ShowHeld(e.ctx, "r", "order/1", 3)
+	info, parked, err := held.New(e).ShowHeld(e.ctx, "r", "order/1", 3)
 	e.must(err, "show held")
 	if info.Key != "order/1" || info.Sequence != records[0].Message.Sequence || info.Parked != 5 {
 		e.t.Errorf("held key is shown as %+v", info)
@@ -177,7 +177,7 @@ func decisionAppliedOnce(e *env) {
 	p := e.partition("order/1")
 	d := store.Decision{ID: store.NewToken(), Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", Reason: "why"}
 	for range 2 {
-		e.must(e.RecordDecision(e.ctx, d), "record a decision")
+		e.must(held.New(e).RecordDecision(e.ctx, d), "record a decision")
 	}
 	if n := len(e.letters(everyLetter)); n > 0 {
 		e.t.Fatalf("%d dead letters before the decision was applied", n)
@@ -186,13 +186,13 @@ func decisionAppliedOnce(e *env) {
 	if len(due.Decisions) != 1 || due.Decisions[0].ID != d.ID || due.Decisions[0].Partition != p || due.Decisions[0].By != "olga" {
 		e.t.Fatalf("decisions to apply: %+v", due.Decisions)
 	}
-	if err := e.Decide(e.ctx, "r", store.LeaseRef{Partition: p, Token: store.NewToken()}, d.ID); !errors.Is(err, store.ErrLeaseLost) {
+	if err := held.New(e).Apply(e.ctx, "r", store.LeaseRef{Partition: p, Token: store.NewToken()}, d.ID); !errors.Is(err, store.ErrLeaseLost) {
 		e.t.Errorf("applied without the lease: %v", err)
 	}
 	for range 2 {
-		e.must(e.Decide(e.ctx, "r", w.ref(p), d.ID), "apply a decision")
+		e.must(held.New(e).Apply(e.ctx, "r", w.ref(p), d.ID), "apply a decision")
 	}
-	if got, err := e.ShowDecision(e.ctx, d.ID); err != nil || got.State != store.DecisionApplied || got.Count != 1 || got.Reason != "why" {
+	if got, err := held.New(e).ShowDecision(e.ctx, d.ID); err != nil || got.State != store.DecisionApplied || got.Count != 1 || got.Reason != "why" {
 		e.t.Errorf("decision: %+v, %v", got, err)
 	}
 	if n := len(e.letters(everyLetter)); n != 1 {
@@ -202,7 +202,7 @@ func decisionAppliedOnce(e *env) {
 		e.t.Errorf("decisions to apply afterwards: %+v", due.Decisions)
 	}
 	w.wantRun("order/1", records[1:])
-	if _, err := e.ShowDecision(e.ctx, "nobody's"); !errors.Is(err, store.ErrNoDecision) {
+	if _, err := held.New(e).ShowDecision(e.ctx, "nobody's"); !errors.Is(err, store.ErrNoDecision) {
 		e.t.Errorf("unknown decision: %v", err)
 	}
 }
@@ -270,7 +270,7 @@ func decisionsNeedAHeldKey(e *env) {
 	w := e.worker("r", "a")
 	w.hold("order/1", 1, 0)
 	for _, c := range []struct{ relay, key string }{{"r", "order/2"}, {"other", "order/1"}} {
-		_, _, show := e.ShowHeld(e.ctx, c.relay, c.key, 10)
+		_, _, show := held.New(e).ShowHeld(e.ctx, c.relay, c.key, 10)
 		_, dead := e.dead(c.relay, c.key, "why", true)
 		for op, err := range map[string]error{
 			"show": show, "dead": dead, "retry": e.retry(c.relay, c.key), "skip": e.skip(c.relay, c.key, "why"),

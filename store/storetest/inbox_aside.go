@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -74,7 +75,7 @@ func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	if due := w.due(); len(due.Runs) > 0 || due.Next < 50*time.Minute || due.Next > time.Hour {
 		e.t.Errorf("due: %+v, want nothing for an hour", due)
 	}
-	info, parked, err := e.ShowHeld(e.ctx, "c", "order/1", 10)
+	info, parked, err := held.New(e).ShowHeld(e.ctx, "c", "order/1", 10)
 	e.must(err, "show held")
 	if info.Reason != store.ParkRetry || info.Cause != "second" || info.Attempts != 2 || info.Partition != e.partition("order/1") ||
 		len(parked) != 1 || info.Sequence != parked[0].Message.Sequence || time.Since(info.Since).Abs() > time.Minute {
@@ -102,7 +103,7 @@ func causeIsShown[Tx any](e *inboxEnv[Tx]) {
 			Attempts: []store.FailedAttempt{{Ago: time.Minute, Cause: "first"}},
 		}}), "park")
 	})
-	info, parked, err := e.ShowHeld(e.ctx, "c", "order/1", 10)
+	info, parked, err := held.New(e).ShowHeld(e.ctx, "c", "order/1", 10)
 	e.must(err, "show held")
 	if info.Cause != "no handler" || info.Reason != store.ParkUnhandled || info.Attempts != 1 {
 		e.t.Errorf("held key is shown as %+v", info)

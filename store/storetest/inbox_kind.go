@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -71,12 +72,12 @@ func removedNameIsFree[Tx any](e *inboxEnv[Tx]) {
 		e.wantKind("x", store.KindRelay)
 		e.wantIDs("read by a relay", recordIDs(w.drain()), first)
 		w.leave()
-		_, err := other.ForgetRelay(e.ctx, "x", "olga", "the name is for a consumer", false)
+		_, err := held.New(other).ForgetRelay(e.ctx, "x", "olga", "the name is for a consumer", false)
 		e.must(err, "forget")
 		w = e.consumer("x")
 		e.wantKind("x", store.KindConsumer)
 		w.leave()
-		_, err = other.ForgetRelay(e.ctx, "x", "olga", "the name is for a relay", false)
+		_, err = held.New(other).ForgetRelay(e.ctx, "x", "olga", "the name is for a relay", false)
 		e.must(err, "forget")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -141,7 +142,7 @@ func brokenRowHolds(e *env) {
 		st := e.status("r")
 		return st.Dead.N == int64(len(written)) && st.Parked.N == queued
 	})
-	for h, err := range e.ListHeld(e.ctx, "r") {
+	for h, err := range held.New(e).ListHeld(e.ctx, "r") {
 		if e.must(err, "list held keys"); len(h.Key) > 256 || !h.NextAttempt.IsZero() {
 			e.t.Errorf("held: %+v", h)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -339,7 +340,7 @@ func (m *model) operate(rng *rand.Rand, over <-chan struct{}) {
 			}
 			continue
 		}
-		for h, err := range m.ListHeld(m.ctx, "r") {
+		for h, err := range held.New(m).ListHeld(m.ctx, "r") {
 			m.must(err, "list held keys")
 			switch rng.IntN(12) {
 			case 0:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -96,7 +97,7 @@ func putOffSaysWhy(e *env) {
 		"order/1": "the payment is pending: snoozed for 10ms", "order/2": "unavailable: the bank is closed", "order/3": "snoozed for 10ms",
 	} {
 		e.until(key+" was put off a few times", func() bool { return len(j.ids(key)) > 3 })
-		h, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+		h, parked, err := held.New(e).ShowHeld(e.ctx, "r", key, 10)
 		e.must(err, "show held")
 		if h.Reason != store.ParkSnoozed || h.Cause != want || h.Attempts != 0 {
 			e.t.Errorf("key that was put off: %+v, want the cause %q", h, want)
@@ -295,9 +296,9 @@ func operationsSaySo(e *env) {
 	_, discard := e.DiscardDead(ctx, everyOpen, "olga", "why", 0)
 	_, count := e.CountDead(ctx, everyOpen)
 	_, show := e.ShowDead(ctx, 1)
-	_, find := e.FindParked(ctx, "r", "m-000001")
-	_, decision := e.ShowDecision(ctx, "none")
-	record := e.RecordDecision(ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbSkip})
+	_, find := held.New(e).FindParked(ctx, "r", "m-000001")
+	_, decision := held.New(e).ShowDecision(ctx, "none")
+	record := held.New(e).RecordDecision(ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbSkip})
 	_, status := e.Status(ctx)
 	_, begin := e.begin(ctx)
 	_, maintain := e.Maintain(ctx, store.Retention{})
@@ -305,13 +306,13 @@ func operationsSaySo(e *env) {
 	for _, err := range e.ListDead(ctx, everyOpen, 0, 0) {
 		list = err
 	}
-	for _, err := range e.ListHeld(ctx, "r") {
+	for _, err := range held.New(e).ListHeld(ctx, "r") {
 		listHeld = err
 	}
 	for op, err := range map[string]error{
 		"redrive": redrive, "discard": discard, "count": count, "show": show, "list": list, "list held keys": listHeld,
 		"find a parked message": find, "show a decision": decision, "record a decision": record,
-		"apply a decision": e.Decide(ctx, "r", w.ref(e.partition("order/1")), "d"), "status": status, "begin": begin, "maintain": maintain,
+		"apply a decision": held.New(e).Apply(ctx, "r", w.ref(e.partition("order/1")), "d"), "status": status, "begin": begin, "maintain": maintain,
 	} {
 		if !errors.Is(err, context.Canceled) {
 			e.t.Errorf("%s with a context that has ended: %v, want its error", op, err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -57,7 +58,7 @@ func redriveBehindHeld(e *env) {
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Fatalf("due while the key is held: %+v", due.Runs)
 	}
-	_, parked, err := e.ShowHeld(e.ctx, "r", "order/1", 10)
+	_, parked, err := held.New(e).ShowHeld(e.ctx, "r", "order/1", 10)
 	e.must(err, "show held")
 	var got []string
 	for _, p := range parked {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -102,7 +103,7 @@ func parkingAgain(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
 	seq := w.hold(key, 2, 0)[0].Message.Sequence
-	_, before, err := e.ShowHeld(e.ctx, "r", key, 10)
+	_, before, err := held.New(e).ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
 	again := func(reason store.ParkReason, attempts int, cause string) {
 		w.settle(store.Settlement{Partition: e.partition(key), Parked: []store.ParkOutcome{
@@ -112,7 +113,7 @@ func parkingAgain(e *env) {
 	again(store.ParkRetry, 2, "second failure")
 	again(store.ParkSnoozed, 2, "snoozed for a while")
 	again(store.ParkRetry, 3, "third failure")
-	_, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+	_, parked, err := held.New(e).ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
 	if len(parked) != 2 {
 		e.t.Fatalf("%d parked messages of the key, want 2", len(parked))
@@ -226,7 +227,7 @@ func longCausesAreCut(e *env) {
 		Parked: []store.ParkOutcome{{Sequence: seq, Key: key, Waits: true, Reason: store.ParkRetry, Attempts: 32, Cause: whole}},
 		Held:   []store.HeldKey{{Key: key, Sequence: seq, Reason: store.ParkRetry, Cause: whole, Attempts: 32}},
 	})
-	info, parked, err := e.ShowHeld(e.ctx, "r", key, 10)
+	info, parked, err := held.New(e).ShowHeld(e.ctx, "r", key, 10)
 	e.must(err, "show held")
 	h := parked[0].History
 	if len(h) != 20 || h[19].Cause != whole || info.Cause != whole || h[0].Cause != "failure 11" {
@@ -260,7 +261,7 @@ func settlingTwice(e *env) {
 	}
 	w.settle(st)
 	w.repeat(st)
-	if _, parked, err := e.ShowHeld(e.ctx, "r", keys[0], 10); err != nil || len(parked) != 1 || len(parked[0].History) != 1 {
+	if _, parked, err := held.New(e).ShowHeld(e.ctx, "r", keys[0], 10); err != nil || len(parked) != 1 || len(parked[0].History) != 1 {
 		e.t.Errorf("held after settling twice: %+v, %v; want one message with one entry in its history", parked, err)
 	}
 	if letters := e.letters(everyLetter); len(letters) != 1 || len(letters[0].History) != 1 {

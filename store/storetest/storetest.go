@@ -1,5 +1,5 @@
 // Package storetest tests every store against the same contract: that of store.Outbox, store.Relay, store.HeldFinder,
-// store.Maintainer, store.HeldKeys, store.StatusReader, store.Administrator and store.Records, and the guarantees of a relay
+// store.Maintainer, store.StatusReader, store.Administrator and store.Records, and the guarantees of a relay
 // over the store.
 //
 // A store's test says how to open a database and what the store cannot do, and runs the suite:
@@ -36,10 +36,8 @@ type operations interface {
 	store.Relay
 	store.HeldFinder
 	store.Maintainer
-	store.HeldKeys
 	store.StatusReader
 	store.Administrator
-	store.Records
 }
 
 // Harness opens databases and does what the stores' interfaces do not cover.
@@ -87,6 +85,7 @@ var (
 		{"SettleAgain", againTests},
 		{"Due", dueTests},
 		{"HeldKeys", heldTests},
+		{"ParkedMessages", parkedTests},
 		{"DeadLetters", deadTests},
 		{"Retention", retentionTests},
 		{"Status", statusTests},

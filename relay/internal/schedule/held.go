@@ -156,6 +156,12 @@ func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 	return p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
 }
 
+// WorksOnParked reports whether a parked message that waits by itself is in memory, or a call of an earlier lease is out for it.
+func (p *Partition[M]) WorksOnParked(key string, seq int64) bool {
+	_, busy := p.busy[seq]
+	return busy || p.schedule.callsOut[p.work(key, seq)] > 0
+}
+
 // Decided resumes the work on a key after a decision was applied.
 func (p *Partition[M]) Decided(key string) {
 	if h := p.held[key]; h != nil {

@@ -1,5 +1,5 @@
 
--- May also decide about held keys, which a running relay carries out, discard dead letters, and start redrives, which a relay
+-- May also decide about held keys and parked messages, which a running relay carries out, discard dead letters, and start redrives, which a relay
 -- drives.
 GRANT INSERT, UPDATE ON {prefix}decisions TO {role};
 GRANT INSERT, UPDATE ON {prefix}redrives TO {role};

@@ -1,5 +1,5 @@
 
--- May also decide about held keys, which a running relay carries out, discard dead letters, and start redrives, which a relay
+-- May also decide about held keys and parked messages, which a running relay carries out, discard dead letters, and start redrives, which a relay
 -- drives.
 grant insert, update on {prefix}decisions, {prefix}redrives to {role};
 grant update on {prefix}leases, {prefix}held to {role};

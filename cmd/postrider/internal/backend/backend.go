@@ -20,10 +20,8 @@ const connections = 16
 // Store is everything that the binary needs of a store.
 type Store interface {
 	store.Relay
-	store.HeldKeys
 	store.StatusReader
 	store.Administrator
-	store.Records
 	store.SagaReader
 	postrider.AttemptLog
 }

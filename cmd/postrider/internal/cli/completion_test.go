@@ -3,8 +3,10 @@ package cli_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
+	"github.com/postrider/postrider/store"
 )
 
 // complete returns what a shell would offer for the last argument.
@@ -19,21 +21,28 @@ func TestCompletionKnowsWhatTheStoreHas(t *testing.T) {
 	clitest.PublishKeys(t, url, "bill/7")
 	clitest.Hold(t, url, "to-audit")
 	clitest.OK(t, "redrive", "start", "--key", "order/3", "--rate", "0.001", "--detach", "--yes", "--by", "eva", "--store", url)
+	parked := clitest.PublishID(t, url, "")
+	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-audit", func(s *store.Settlement, r store.Entry) {
+		s.Parked = append(s.Parked, store.ParkOutcome{Sequence: r.Message.Sequence, FromLog: true, Reason: store.ParkSnoozed, Cause: "not yet", After: time.Hour})
+	})
 	for line, want := range map[string][]string{
-		"status --relay ":             {"to-audit\trelay", "to-nats\trelay"},
-		"explain --relay to-n":        {"to-nats\trelay"},
-		"outbox forget ":              {"to-audit\trelay", "to-nats\trelay"},
-		"dead list --relay ":          {"to-audit\trelay", "to-nats\trelay"},
-		"dead redrive ":               {"1\torder.placed order/1: receiver says no", "2\t", "3\t"},
-		"dead discard 1 ":             {"2\torder.placed order/2: receiver says no", "3\t"},
-		"dead show 2 ":                nil,
-		"redrive cancel ":             {"1\trunning, by eva"},
-		"redrive show 2":              nil,
-		"held retry ":                 {"bill/7\tto-audit"},
-		"held show --relay to-nats ":  nil,
-		"held skip --relay to-audit ": {"bill/7\tto-audit"},
-		"explain --key ":              {"bill/7\tto-audit"},
-		"inbox status --consumer ":    nil,
+		"status --relay ":              {"to-audit\trelay", "to-nats\trelay"},
+		"explain --relay to-n":         {"to-nats\trelay"},
+		"outbox forget ":               {"to-audit\trelay", "to-nats\trelay"},
+		"dead list --relay ":           {"to-audit\trelay", "to-nats\trelay"},
+		"dead redrive ":                {"1\torder.placed order/1: receiver says no", "2\t", "3\t"},
+		"dead discard 1 ":              {"2\torder.placed order/2: receiver says no", "3\t"},
+		"dead show 2 ":                 nil,
+		"redrive cancel ":              {"1\trunning, by eva"},
+		"redrive show 2":               nil,
+		"held retry ":                  {"bill/7\tto-audit"},
+		"held show --relay to-nats ":   nil,
+		"held skip --relay to-audit ":  {"bill/7\tto-audit"},
+		"explain --key ":               {"bill/7\tto-audit"},
+		"parked retry ":                {parked + "\tto-audit, snoozed: not yet"},
+		"parked show --relay to-nats ": nil,
+		"parked show --relay to-a":     {"to-audit\trelay"},
+		"inbox status --consumer ":     nil,
 	} {
 		args := strings.Split(line, " ")
 		if name := args[0]; name == "held" {
@@ -82,8 +91,10 @@ func TestTablesFit100Columns(t *testing.T) {
 	url := clitest.WithDead(t)
 	clitest.PublishKeys(t, url, "customer/10001", "customer/10001")
 	clitest.Hold(t, url, "to-nats")
+	clitest.OK(t, "dead", "redrive", "1", "--yes", "--store", url)
 	for _, line := range []string{
 		"status", "dead list", "dead list --state any", "dead counts", "held list", "held show customer/10001", "migrate status", "inbox status",
+		"parked list", "parked count",
 	} {
 		for text := range strings.Lines(clitest.OK(t, append(strings.Fields(line), "--store", url)...)) {
 			if n := len([]rune(strings.TrimSuffix(text, "\n"))); n > 100 && !strings.Contains(text, "--store") {

@@ -146,11 +146,11 @@ func (s *mortalStore) Settle(ctx context.Context, name string, settlements []sto
 	return s.Relay.Settle(ctx, name, settlements)
 }
 
-func (s *mortalStore) Decide(ctx context.Context, name string, lease store.LeaseRef, id string) error {
+func (s *mortalStore) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	if err := s.m.dead(); err != nil {
 		return err
 	}
-	return s.Relay.Decide(ctx, name, lease, id)
+	return s.Relay.Change(ctx, op, f)
 }
 
 // Maintain implements store.Maintainer for stores that implement it.

@@ -192,13 +192,21 @@ func (p commands) addDecisions(f *output.Fields, place inspect.Place) {
 		return
 	}
 	a := place.Actions[i]
-	key := output.ShellQuote(a.Key)
-	skip := p.Hint("held skip %s --because \"…\"", key)
+	key, named := output.ShellQuote(a.Key), ""
+	if i := slices.IndexFunc(place.Actions, func(a inspect.Action) bool { return a.Kind == inspect.ActionSkip && a.MessageID != "" }); i >= 0 {
+		named = " --message " + output.ShellQuote(place.Actions[i].MessageID)
+	}
+	skip := p.Hint("held skip %s%s --because \"…\"", key, named)
 	switch {
+	case a.Kind == inspect.ActionRetry && a.Key == "":
+		id := output.ShellQuote(a.MessageID)
+		f.Add("you can", p.Hint("parked retry %s", id))
+		f.Add("or", p.Hint("parked skip %s --because \"…\"", id))
+		f.Add("or", p.Hint("parked dead %s --because \"…\"", id))
 	case a.Kind == inspect.ActionRetry:
 		f.Add("you can", p.Hint("held retry %s", key))
 		f.Add("or", skip)
-		f.Add("or", p.Hint("held dead %s --because \"…\"", key))
+		f.Add("or", p.Hint("held dead %s%s --because \"…\"", key, named))
 	case a.DeadLetter == 0:
 		f.Add("you can", "redrive or discard the dead letter: "+p.Hint("dead list --relay %s --key %s", output.ShellQuote(a.Relay), key))
 		f.Add("or", skip)

@@ -113,6 +113,7 @@ func (p commands) writeParked(place inspect.Place) {
 		f.Add("reason", place.Reason)
 		f.Add("attempts", output.Number(place.Attempts))
 		f.Add("next", nextOf(place))
+		p.addDecisions(f, place)
 		f.Flush()
 	}
 	if place.State != inspect.Queued {

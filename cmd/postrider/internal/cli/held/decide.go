@@ -3,7 +3,6 @@ package held
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +23,8 @@ func (p commands) heldRetryCommand() *cobra.Command {
 		Args: program.ExactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				if _, err := p.decide(cmd, b, store.Decision{Relay: name, Key: args[0], Verb: store.VerbRetry, By: p.Operator()}); err != nil {
+				d := store.Decision{Relay: name, Key: args[0], Verb: store.VerbRetry, By: p.Operator()}
+				if _, err := program.Decide(cmd.Context(), b, d); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(p.Stdout, "key %s of relay %s is due at once\n", output.Printable(args[0]), output.Printable(name))
@@ -44,17 +44,21 @@ func (p commands) heldSkipCommand() *cobra.Command {
 		Short: "Skip the blocking message of a held key and release the queued messages",
 		Long: `Skip the blocking message of a held key and release the messages queued after it. The message becomes a discarded dead
 letter, with who decided it and why, and is not delivered. While a process works on the message, the decision waits for
-the end of the attempt; if the message was delivered, the decision is refused. It is also refused if --message names
-another message than the one that blocks the key now.`,
+the end of the attempt; if the message was delivered, the decision is refused. The output names the message. The decision
+is also refused if another message blocks the key when it is applied than the one that --message names or, without
+--message, the one that blocked the key when the command began.`,
 		Example: `  postrider held skip order/42 --because 'payload is broken, agreed with billing'
   postrider held skip order/42 --message 0190f3c2-8d7e-7cc1-9c3e-3f3a1d1f0a77 --because 'duplicate of 0190f3c2-…'`,
 		Args: program.ExactArgs("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				if _, err := p.decide(cmd, b, store.Decision{Relay: name, Key: args[0], Verb: store.VerbSkip, MessageID: message, By: by, Reason: because}); err != nil {
+				d := store.Decision{Relay: name, Key: args[0], Verb: store.VerbSkip, MessageID: message, By: by, Reason: because}
+				d, _, err := decide(cmd.Context(), b, d)
+				if err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(p.Stdout, "skipped the blocking message of key %s of relay %s; the queued messages follow\n", output.Printable(args[0]), output.Printable(name))
+				_, err = fmt.Fprintf(p.Stdout, "skipped the blocking message of key %s of relay %s, %s; the queued messages follow\n",
+					output.Printable(d.Key), output.Printable(name), output.Printable(d.MessageID))
 				return err
 			})
 		},
@@ -63,7 +67,7 @@ another message than the one that blocks the key now.`,
 	p.CompleteArgs(cmd, 1, program.HeldKeys(&name))
 	program.ByFlag(cmd, &by, p.Operator())
 	program.BecauseFlag(cmd, &because)
-	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default any)")
+	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default the one that blocks it now)")
 	return cmd
 }
 
@@ -74,8 +78,9 @@ func (p commands) heldDeadCommand() *cobra.Command {
 		Use:   "dead KEY",
 		Short: "Move the blocking message of a held key, or the whole key, to the dead letters",
 		Long: `Move the blocking message of a held key to the dead letters and release the messages queued after it; with --all, move
-every parked message of the key. They can be redriven later. While a process works on a message of the key, the decision
-waits for the end of the attempt.`,
+every parked message of the key. They can be redriven later. Without --all it is refused if the key waits for a decision
+about a dead letter, because the queued messages would be delivered past it. While a process works on a message of the
+key, the decision waits for the end of the attempt.`,
 		Example: `  postrider held dead order/42 --because 'receiver does not know this type yet'
   postrider held dead order/42 --all --because 'customer was erased' --yes`,
 		Args: program.ExactArgs("a KEY"),
@@ -91,11 +96,17 @@ waits for the end of the attempt.`,
 				if all {
 					verb = store.VerbDeadAll
 				}
-				n, err := p.decide(cmd, b, store.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because})
+				d := store.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because}
+				d, n, err := decide(cmd.Context(), b, d)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(p.Stdout, "sent %s of key %s of relay %s to the dead letters\n", output.Plural(n, "message"), output.Printable(args[0]), output.Printable(name))
+				which := ""
+				if !all {
+					which = ", " + output.Printable(d.MessageID)
+				}
+				_, err = fmt.Fprintf(p.Stdout, "sent %s of key %s of relay %s to the dead letters%s\n", output.Plural(n, "message"),
+					output.Printable(d.Key), output.Printable(name), which)
 				return err
 			})
 		},
@@ -106,17 +117,20 @@ waits for the end of the attempt.`,
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	program.ByFlag(cmd, &by, p.Operator())
 	program.BecauseFlag(cmd, &because)
-	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default any)")
+	cmd.Flags().StringVar(&message, "message", "", "ID of the message that is expected to block the key (default the one that blocks it now)")
 	return cmd
 }
 
-// decide records a decision about a held key and waits until it is applied.
-func (p commands) decide(cmd *cobra.Command, b *backend.Outbox, d store.Decision) (count int, err error) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), decisionWait)
-	defer cancel()
-	d, err = held.Decide(ctx, b, d)
-	return d.Count, err
+// decide makes a decision about the message that blocks a key now, unless d names another or concerns all messages of the key.
+// It returns the decision with that message and how many messages it concerned.
+func decide(ctx context.Context, b *backend.Outbox, d store.Decision) (store.Decision, int, error) {
+	if d.MessageID == "" && d.Verb != store.VerbDeadAll {
+		h, _, err := held.New(b).ShowHeld(ctx, d.Relay, d.Key, 0)
+		if err != nil {
+			return d, 0, err
+		}
+		d.MessageID = h.MessageID
+	}
+	n, err := program.Decide(ctx, b, d)
+	return d, n, err
 }
-
-// decisionWait is how long a command waits for a decision to be applied.
-const decisionWait = time.Minute

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -35,7 +37,7 @@ func (p commands) heldListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List held keys, longest held first",
+		Short: "List held keys by relay, longest held first",
 		Example: `  postrider held list
   postrider held list --relay to-nats --json`,
 		Args: program.ExactArgs(),
@@ -56,7 +58,7 @@ func (p commands) relayFlag(cmd *cobra.Command, name *string) {
 func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "HELD SINCE", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
 	n := 0
-	for h, err := range b.ListHeld(ctx, name) {
+	for h, err := range held.New(b).ListHeld(ctx, name) {
 		if err != nil {
 			return err
 		}
@@ -106,7 +108,7 @@ func (p commands) heldShowCommand() *cobra.Command {
 				return program.Usagef("--limit must be 1 or more, is %d", limit)
 			}
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
-				h, parked, err := b.ShowHeld(cmd.Context(), name, args[0], limit)
+				h, parked, err := held.New(b).ShowHeld(cmd.Context(), name, args[0], limit)
 				if err != nil {
 					return err
 				}
@@ -132,6 +134,7 @@ func (p commands) writeHeld(h store.HeldInfo, parked []store.ParkedInfo) error {
 	f := output.NewFields(p.Stdout)
 	f.Add("reason", string(h.Reason))
 	f.Add("cause", h.Cause)
+	f.Add("blocked by", h.MessageID)
 	f.Add("attempts", output.Number(h.Attempts))
 	f.Add("next attempt", nextAttempt(h, output.Moment))
 	f.Add("parked", output.Plural(h.Parked, "message"))
@@ -147,9 +150,23 @@ func (p commands) writeHeld(h store.HeldInfo, parked []store.ParkedInfo) error {
 	if len(parked) > 0 {
 		output.History(p.Stdout, parked[0].History)
 	}
-	key := output.ShellQuote(h.Key)
+	return p.writeDecisions(h)
+}
+
+// writeDecisions writes the commands for what can be decided about a held key. They name the message that was shown.
+func (p commands) writeDecisions(h store.HeldInfo) error {
+	if h.MessageID == "" {
+		_, err := fmt.Fprintln(p.Stdout, "\nno message blocks the key any more; it is about to be released")
+		return err
+	}
+	key, message := output.ShellQuote(h.Key), output.ShellQuote(h.MessageID)
+	skip := p.Hint("held skip %s --message %s --because \"…\"", key, message)
+	if h.NextAttempt.IsZero() {
+		_, err := fmt.Fprintf(p.Stdout, "\nits dead letter: %s\nskip it:         %s\n", p.Hint("dead list --relay %s --key %s", output.ShellQuote(h.Relay), key), skip)
+		return err
+	}
 	_, err := fmt.Fprintf(p.Stdout, "\nretry now:       %s\nskip it:         %s\ndead-letter it:  %s  (--all for the whole key)\n",
-		p.Hint("held retry %s", key), p.Hint("held skip %s --because \"…\"", key), p.Hint("held dead %s --because \"…\"", key))
+		p.Hint("held retry %s", key), skip, p.Hint("held dead %s --message %s --because \"…\"", key, message))
 	return err
 }
 
@@ -176,23 +193,28 @@ func holderOf(ctx context.Context, b *backend.Outbox, name, key string) (string,
 	if name != "" {
 		return name, nil
 	}
-	holder := ""
-	for h, err := range b.ListHeld(ctx, "") {
-		if err != nil {
+	names, err := program.RelayNames(ctx, b)
+	if err != nil {
+		return "", err
+	}
+	var holders []string
+	for _, n := range names {
+		_, _, err := held.New(b).ShowHeld(ctx, n, key, 0)
+		switch {
+		case err == nil:
+			holders = append(holders, output.Printable(n))
+			name = n
+		case !errors.Is(err, store.ErrNotHeld):
 			return "", err
 		}
-		if h.Key != key {
-			continue
-		}
-		if holder != "" {
-			return "", program.Usagef("key %s is held by the relays %s and %s; choose one with --relay", output.Printable(key), holder, h.Relay)
-		}
-		holder = h.Relay
 	}
-	if holder == "" {
+	switch len(holders) {
+	case 0:
 		return "", notHeld(key, "")
+	case 1:
+		return name, nil
 	}
-	return holder, nil
+	return "", program.Usagef("key %s is held by the relays %s; choose one with --relay", output.Printable(key), strings.Join(holders, " and "))
 }
 
 func notHeld(key, name string) error {

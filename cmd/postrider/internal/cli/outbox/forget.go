@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -69,7 +70,7 @@ func (p commands) forgetRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	if err := p.Confirm(yes, question); err != nil {
 		return err
 	}
-	n, err := b.ForgetRelay(cmd.Context(), name, d.by, d.because, discard)
+	n, err := held.New(b).ForgetRelay(cmd.Context(), name, d.by, d.because, discard)
 	if errors.Is(err, store.ErrParked) {
 		return fmt.Errorf("%w: see %s and %s, or give --discard; nothing has changed",
 			err, p.Hint("held list --relay %s", output.ShellQuote(name)), p.Hint("dead list --relay %s", output.ShellQuote(name)))

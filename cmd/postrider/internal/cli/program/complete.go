@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -157,7 +158,7 @@ func SagaNames(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, erro
 func HeldKeys(relay *string) Completer {
 	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 		var out []cobra.Completion
-		for h, err := range b.ListHeld(ctx, *relay) {
+		for h, err := range held.New(b).ListHeld(ctx, *relay) {
 			if err != nil {
 				return nil, err
 			}
@@ -165,6 +166,24 @@ func HeldKeys(relay *string) Completer {
 				continue // a shell would take the rest for something else
 			}
 			if out = append(out, cobra.CompletionWithDesc(h.Key, output.Printable(h.Relay))); len(out) == maxCompletions {
+				break
+			}
+		}
+		return out, nil
+	}
+}
+
+// ParkedMessages lists the IDs of a relay's parked messages that wait by themselves; those of all relays for the name "".
+func ParkedMessages(relay *string) Completer {
+	return func(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+		var out []cobra.Completion
+		for m, err := range held.New(b).ListParked(ctx, *relay) {
+			if err != nil {
+				return nil, err
+			}
+			text := fmt.Sprintf("%s, %s: %s", m.Relay, m.Reason, m.Cause())
+			out = append(out, cobra.CompletionWithDesc(m.Message.ID, output.Shorten(output.Printable(text), 60)))
+			if len(out) == maxCompletions {
 				break
 			}
 		}

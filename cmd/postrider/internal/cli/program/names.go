@@ -12,18 +12,20 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+// RelayNames returns the names of all relays and consumers.
+func RelayNames(ctx context.Context, b *backend.Outbox) (names []string, err error) {
+	status, err := b.Status(ctx)
+	for _, r := range status.Relays {
+		names = append(names, r.Name)
+	}
+	return names, err
+}
+
 // KnownRelay returns an error, listing the known names, if the store has no relay or consumer of this name.
 func KnownRelay(ctx context.Context, b *backend.Outbox, name string) error {
-	status, err := b.Status(ctx)
-	if err != nil {
+	known, err := RelayNames(ctx, b)
+	if err != nil || slices.Contains(known, name) {
 		return err
-	}
-	var known []string
-	for _, r := range status.Relays {
-		known = append(known, r.Name)
-	}
-	if slices.Contains(known, name) {
-		return nil
 	}
 	slices.Sort(known)
 	return fmt.Errorf("there is no relay or consumer %q in this store; it has %s", name,
