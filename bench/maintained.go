@@ -15,8 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/bench/internal/report"
-	"github.com/postrider/postrider/outbox"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -63,7 +62,7 @@ var maintainedSuite = suite{
 
 // publishFor places orders from 8 writers and returns the quantiles of the transactions' durations. It ignores the first
 // second.
-func (b *bundle) publishFor(ctx context.Context, s outbox.Store[pgx.Tx], d time.Duration) (report.Figures, error) {
+func (b *bundle) publishFor(ctx context.Context, s store.Outbox[pgx.Tx], d time.Duration) (report.Figures, error) {
 	const writers = 8
 	o, err := newOutbox(s)
 	if err != nil {
@@ -189,7 +188,7 @@ func (b *bundle) maintainAndCut(ctx context.Context, c postgres.Config, n int64)
 		return false, err
 	}
 	left.Store(n)
-	_, err = s.Maintain(ctx, relay.Retention{For: 48 * time.Hour})
+	_, err = s.Maintain(ctx, store.Retention{For: 48 * time.Hour})
 	return left.Load() <= 0, err
 }
 
