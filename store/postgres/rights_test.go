@@ -116,8 +116,9 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 	t.Parallel()
 	owner := setup(t, postgres.Config{Partitions: 1})
 	owner.deadLetter(t, "r", 2)
-	owner.exec(t, "insert into "+owner.table("parked")+" (relay, partition, seq, id, topic, type, reason, due_at)"+
-		" values ('r', 0, 1000, 'parked', 'a', 'b', 'retry', now())")
+	owner.exec(t, "insert into "+owner.table("parked")+` (relay, partition, seq, id, topic, type, source, key, subject, tenant, message_time,
+		schema_version, aggregate_version, content_type, headers, correlation_id, causation_id, payload, created_at, reason, due_at, attempts,
+		parked_at) values ('r', 0, 1000, 'parked', 'a', 'b', '', '', '', '', now(), 0, 0, '', '{"a": "b"}', '', '', 'x', now(), 'retry', now(), 1, now())`)
 	for _, what := range []string{"operator", "viewer"} {
 		o, ctx := owner.as(t, what), t.Context()
 		if st, err := o.Status(ctx); err != nil || st.Relays[0].Dead.N == 0 {
