@@ -45,10 +45,11 @@ const (
 	// createSagasSQL inserts in the order of the arrays, which are sorted by ID. $15 to $27 are the columns of stored.SagaFixed. It
 	// waits for other transactions that insert the same ID or key, and returns the runs that it inserted.
 	createSagasSQL = `
+with clock as materialized (select clock_timestamp() as now)
 insert into {sagas} (` + stored.SagaFixed + `, ` + stored.SagaChanged + `, holds_key, rev, started_at, updated_at, stuck_at)
-select ` + stored.SagaFixed + `, ` + stored.SagaChanged + `, saga_key <> '', 1, clock_timestamp(), clock_timestamp(),
-	case when status = 'stuck' then clock_timestamp() end
-from unnest(` + changedArrays + `, $15::text::text[], $16::text::text[], $17::text::text[], $18::text::text[], $19::text::int4[],
+select ` + stored.SagaFixed + `, ` + stored.SagaChanged + `, saga_key <> '', 1, clock.now, clock.now,
+	case when status = 'stuck' then clock.now end
+from clock cross join unnest(` + changedArrays + `, $15::text::text[], $16::text::text[], $17::text::text[], $18::text::text[], $19::text::int4[],
 	$20::text::text[], $21::text::text[], $22::text::text[], $23::text::text[], $24::text::text[], $25::text::text[], $26::text::text[],
 	$27::text::text[]) as n (` + stored.SagaChanged + `, ` + stored.SagaFixed + `)
 on conflict do nothing returning run`
