@@ -34,12 +34,17 @@ func Example() {
 
 	// It reaches the handler, in order for each key, even if this process ends in between.
 	shipping := must(relay.New(store, relay.Config{Name: "shipping"}))
-	must("", relay.Handle(shipping, OrderPlaced, func(_ context.Context, m postrider.Typed[Order]) error {
+	err := relay.Handle(shipping, OrderPlaced, func(_ context.Context, m postrider.Typed[Order]) error {
 		fmt.Println("ship order", m.Data.Number)
 		stop()
 		return nil
-	}))
-	must("", shipping.Run(ctx))
+	})
+	if err == nil {
+		err = shipping.Run(ctx)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
 	// Output: ship order 42
 }
 
