@@ -150,7 +150,7 @@ func TestInterruptedWayDownGoesOnlyDown(t *testing.T) {
 	db := w.db
 	user := w.begin() // uses a table, so that it is not dropped in time
 	var n int
-	must(t, user.QueryRow("SELECT COUNT(*) FROM postrider_held").Scan(&n))
+	must(t, user.QueryRow("SELECT COUNT(*) FROM postrider_dead").Scan(&n))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stopped := make(chan error)
