@@ -23,8 +23,8 @@ func (p commands) grantsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grants",
 		Short: "Print the SQL that gives a database role the rights for its work",
-		Long: `Print the SQL that gives a role of PostgreSQL, or an account of MySQL or MariaDB, the rights for its work and no others. Run it as
-the owner of the tables, again after each migration. A role with several kinds of work gets several of them.
+		Long: `Print the SQL that gives a role of PostgreSQL, or an account of MySQL or MariaDB, the rights for its work and no others. Run
+it as the owner of the tables, again after each migration. A role with several kinds of work gets several of them.
 
   publisher  publishes; reads no messages
   relay      runs relays, with retention and redrives
