@@ -27,8 +27,8 @@ func (p commands) attemptsCommand() *cobra.Command {
 		Short: "Show every attempt to deliver a message to a webhook",
 		Long: `Show the outcome of each attempt to deliver a message to a webhook, the successful one too: when, how long it took, what
 the receiver answered (the first 512 bytes), and what went wrong. The SHA-256 sum of the body that was sent can be compared
-with what the receiver has. The newest 50 attempts of a message by each relay are kept, for as long as the publisher's option
-keep_attempts says. The attempts of the last second may be missing. In JSON, took_seconds is a number of seconds,
+with what the receiver has. The newest 50 attempts of a message by each relay are kept, for as long as the publisher's
+option keep_attempts says. The attempts of the last second may be missing. In JSON, took_seconds is a number of seconds,
 and answers are in base64.`,
 		Example: `  postrider attempts 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider attempts 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a --relay to-partner --json`,
