@@ -11,7 +11,7 @@ import (
 
 const routes = `
 relays:
-  - {name: to-nats, publisher: "nats://u:secret@h:4222?stream=S&dedupe_window=10m", topics: [order.*, payment.*]}
+  - {name: to-nats, publisher: "tls://u:secret@h:4222?stream=S&dedupe_window=10m", topics: [order.*, payment.*]}
   - {name: to-partner, publisher: "https://partner.example/T0/secret#secret=whsec_x", topics: [order.placed], on_dead: hold, max_attempts: 3}
   - {name: to-audit, publisher: "nats://h:4222?stream=A", topics: [audit], require_dedupe: 1h}
 `
@@ -21,7 +21,7 @@ func TestRouteExplain(t *testing.T) {
 	file := clitest.WriteFile(t, routes)
 	out := clitest.OK(t, "route", "explain", "order.placed", "--config", file)
 	clitest.Contains(t, out, "topic order.placed goes to 2 of 3 relays",
-		"relay to-nats: takes it, by the pattern order.*", "nats://h:4222", "kept per key", "dropped for 10m0s, by message ID",
+		"relay to-nats: takes it, by the pattern order.*", "tls://h:4222", "kept per key", "dropped for 10m0s, by message ID",
 		"relay to-partner: takes it, by the pattern order.placed", "https://partner.example/…", "3 attempts",
 		"come through; consumers need the inbox", "stays held until somebody decides",
 		"relay to-audit: skips it; of its topics, audit, none matches")
