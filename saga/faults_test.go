@@ -79,6 +79,7 @@ func timerIsNotLost(t *testing.T, key string, outage time.Duration, want Status)
 	must(err)
 	must(errors.Join(e.Relay(r), p.Relay(r)))
 	ctx, cancel := context.WithCancel(t.Context())
+	s.until = time.Now().Add(outage)
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
 	_, err = box.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {
@@ -86,7 +87,6 @@ func timerIsNotLost(t *testing.T, key string, outage time.Duration, want Status)
 		return err
 	})
 	must(err)
-	s.until = time.Now().Add(outage)
 	time.Sleep(2 * time.Hour)
 	if got, err := orders.Get(ctx, "42"); err != nil || got.Status != want {
 		t.Errorf("the instance is %s, waiting for %v (%v); want it %s", got.Status, got.Waiting, err, want)
