@@ -114,7 +114,7 @@ func (c CloudEventsBinary) decode(r *attributeReader, headers iter.Seq2[string, 
 			}
 			r.set("datacontenttype", value)
 		case ok && attribute == "datacontenttype":
-			r.fail(attribute, errors.New("datacontenttype stands in the content-type header in binary mode"))
+			r.fail(attribute, errors.New("datacontenttype is in the content-type header in binary mode"))
 		case ok:
 			if !c.UTF8 {
 				value = percentDecode(unquote(value))

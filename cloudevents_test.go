@@ -195,7 +195,7 @@ func TestCloudEventsBinaryHeaders(t *testing.T) {
 		"attribute id is there twice":                                 {"ce-Id": "2"},
 		`attribute name "my_ext"`:                                     {"ce-my_ext": "2"},
 		"attribute subject is not UTF-8":                              {"ce-subject": "%C0%A0"},
-		"datacontenttype stands in the content-type header":           {"ce-datacontenttype": "text/plain"},
+		"datacontenttype is in the content-type header":               {"ce-datacontenttype": "text/plain"},
 		"of the structured formats only application/cloudevents+json": {"content-type": "application/cloudevents+avro"},
 	} {
 		if _, err := httpMode.Decode(maps.All(least(more)), nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -104,7 +104,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		}
 		return res
 	}
-	if err := t.putAway(ctx); err != nil {
+	if err := t.writeFailed(ctx); err != nil {
 		return result{err: err}
 	}
 	if err := stillOurs(ctx, batch); err != nil { // lost and the handler did not notice
@@ -291,9 +291,9 @@ func (t *transaction[Tx]) setAside(it *item) {
 	t.held[it.msg.Key] = it.msg.Key != ""
 }
 
-// putAway writes the parked and dead messages. A dead message that holds its key is written before the messages queued
+// writeFailed writes the parked and dead messages. A dead message that holds its key is written before the messages queued
 // after it.
-func (t *transaction[Tx]) putAway(ctx context.Context) error {
+func (t *transaction[Tx]) writeFailed(ctx context.Context) error {
 	if len(t.dead) > 0 {
 		if err := t.store.DeadLetter(ctx, t.tx, t.cfg.Name, t.dead, t.cfg.OnDead == relay.HoldKey); err != nil {
 			return fmt.Errorf("write dead letters: %w", err)

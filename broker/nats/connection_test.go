@@ -48,16 +48,16 @@ func TestNotAllowed(t *testing.T) {
 			"last":  {open[6], open[7], open[8], secret[4], secret[5]},
 		} {
 			errs := p.Publish(t.Context(), msgs)
-			behind := false
+			failed := false
 			for i, m := range msgs {
 				switch {
 				case m.Key == "b" && errs[i] != nil:
 					t.Errorf("%s: message %s, which is allowed: %v", name, m.ID, errs[i])
-				case m.Key == "a" && behind:
+				case m.Key == "a" && failed:
 					wantOutcome(t, errs[i], postrider.Retried, postrider.ErrPredecessorFailed.Error())
 				case m.Key == "a":
 					wantOutcome(t, errs[i], postrider.Retried, "may not publish to subject ORDERS.secret.plan")
-					behind = true
+					failed = true
 				}
 			}
 		}

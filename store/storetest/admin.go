@@ -98,7 +98,7 @@ func repartitionMovesAside(e *env) {
 	}
 	w.deliver()
 	queued := w.hold("order/1", 3, 0)
-	w.bury("rejected", e.message("order/2"), e.message(""))
+	w.deadLetter("rejected", e.message("order/2"), e.message(""))
 	parked := w.parkEach(0)
 	w.settleRead()
 	w.leave()
@@ -143,11 +143,11 @@ func repartitionMovesAside(e *env) {
 // from a relay that starts over.
 func repartitionMovesLetters(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 12)...)
+	w.deadLetter("rejected", e.messages("", 12)...)
 	w.leave()
 	r := e.drive(e.startRedrive(store.DeadFilter{}).ID)
 	w = e.worker("r", "b")
-	discarded := w.bury("rejected", e.messages("", 12)...)
+	discarded := w.deadLetter("rejected", e.messages("", 12)...)
 	w.leave()
 	_, err := e.DiscardDead(e.ctx, store.DeadFilter{}, "olga", "test data", 0)
 	e.must(err, "discard")
@@ -295,8 +295,8 @@ func forgetRefuses(e *env) {
 func forgetDiscards(e *env) {
 	w, other := e.worker("r", "a"), e.worker("other", "a")
 	parked := w.hold("order/1", 3, time.Hour)
-	dead := w.bury("rejected", e.message("order/2"))
-	other.bury("rejected", e.message("order/3"))
+	dead := w.deadLetter("rejected", e.message("order/2"))
+	other.deadLetter("rejected", e.message("order/3"))
 	w.leave()
 	e.must(held.New(e).RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
 	n, err := held.New(e).ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)

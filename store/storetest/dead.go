@@ -52,8 +52,8 @@ func (e *env) letterIDs(f store.DeadFilter) []string {
 	return out
 }
 
-// bury publishes messages and dead-letters them one by one.
-func (w *worker) bury(reason string, msgs ...*postrider.Message) []string {
+// deadLetter publishes messages and dead-letters them one by one.
+func (w *worker) deadLetter(reason string, msgs ...*postrider.Message) []string {
 	w.t.Helper()
 	w.publish(msgs...)
 	read := make(map[int64]store.Entry)
@@ -75,7 +75,7 @@ func (w *worker) bury(reason string, msgs ...*postrider.Message) []string {
 
 func listingPages(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 250)...)
+	want := w.deadLetter("rejected", e.messages("", 250)...)
 	letters := e.letters(store.DeadFilter{})
 	e.wantIDs("all dead letters", e.letterIDs(store.DeadFilter{}), want)
 	for i := 1; i < len(letters); i++ {
@@ -111,13 +111,13 @@ func filterChooses(e *env) {
 	w, other := e.worker("r", "a"), e.worker("other", "a")
 	plain, special := e.message("order/1"), e.message("order/2")
 	special.Topic, special.Type, special.Tenant = "shipments", "shipment.sent", "acme"
-	w.bury("rejected", plain)
+	w.deadLetter("rejected", plain)
 	e.clockMoves(20 * time.Millisecond)
-	w.bury("undecodable", special)
+	w.deadLetter("undecodable", special)
 	second := e.letters(store.DeadFilter{})[1].DiedAt
 	other.drain()
 	far := e.message("order/3")
-	other.bury("rejected", far)
+	other.deadLetter("rejected", far)
 	numbers := e.letters(store.DeadFilter{})
 	for _, c := range []struct {
 		name string
@@ -172,7 +172,7 @@ func redriveMakesDue(e *env) {
 	w := e.worker("r", "a")
 	m := e.message("order/1")
 	m.Headers = map[string]string{"h": "ö"}
-	w.bury("rejected", m)
+	w.deadLetter("rejected", m)
 	e.redrive(store.DeadFilter{}, 1)
 	due := w.due()
 	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Key != "" {
@@ -193,7 +193,7 @@ func redriveMakesDue(e *env) {
 
 func redriveBatches(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 25)...)
+	want := w.deadLetter("rejected", e.messages("", 25)...)
 	for _, n := range []int{10, 10, 5, 0} {
 		got, err := e.RedriveDead(e.ctx, store.DeadFilter{Relay: "r"}, "olga", 10)
 		if got != n || err != nil {
@@ -209,7 +209,7 @@ func redriveBatches(e *env) {
 
 func concurrentRedrives(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 60)...)
+	want := w.deadLetter("rejected", e.messages("", 60)...)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	total := 0
@@ -242,7 +242,7 @@ func concurrentRedrives(e *env) {
 
 func redrivesAreCounted(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.message("order/1"))
+	w.deadLetter("rejected", e.message("order/1"))
 	for i := range 3 {
 		e.redrive(store.DeadFilter{}, 1)
 		rec := w.due().Runs[0].Entries[0]
@@ -277,7 +277,7 @@ func redriveOfHead(e *env) {
 
 func redriveOfAnother(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.message("order/1"))
+	w.deadLetter("rejected", e.message("order/1"))
 	records := w.undecided("order/1", 1)
 	number := e.letters(store.DeadFilter{})[0].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{number}}, 1)
@@ -290,7 +290,7 @@ func redriveOfAnother(e *env) {
 
 func discardResolves(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 3)...)
+	w.deadLetter("rejected", e.messages("", 3)...)
 	number := e.letters(store.DeadFilter{})[1].Number
 	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", "test data", 0); n != 1 || err != nil {
 		e.t.Fatalf("discard: %d, %v; want 1", n, err)
@@ -322,7 +322,7 @@ func discardOfHead(e *env) {
 
 func resolvedStayResolved(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 2)...)
+	w.deadLetter("rejected", e.messages("", 2)...)
 	letters := e.letters(store.DeadFilter{})
 	redriven, discarded := store.DeadFilter{Numbers: []int64{letters[0].Number}}, store.DeadFilter{Numbers: []int64{letters[1].Number}}
 	e.redrive(redriven, 1)
@@ -347,7 +347,7 @@ func resolvedStayResolved(e *env) {
 
 func namedAllOrNone(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 3)...)
+	w.deadLetter("rejected", e.messages("", 3)...)
 	letters := e.letters(store.DeadFilter{})
 	e.redrive(store.DeadFilter{Numbers: []int64{letters[1].Number}}, 1)
 	for want, numbers := range map[error][]int64{

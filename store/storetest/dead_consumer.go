@@ -24,14 +24,14 @@ func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
 			e.claim(tx, consumer, m.ID)
 			dead = append(dead, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "cause of " + m.ID})
 		}
-		e.must(e.store.DeadLetter(e.ctx, tx, consumer, dead, false), "bury")
+		e.must(e.store.DeadLetter(e.ctx, tx, consumer, dead, false), "dead-letter")
 	})
 }
 
 func lettersSayTheirSide[Tx any](e *inboxEnv[Tx]) {
 	e.consumer("c")
 	w := e.worker("r", "a")
-	out := w.bury("rejected", e.message("order/1"))
+	out := w.deadLetter("rejected", e.message("order/1"))
 	in := e.message("order/1")
 	e.giveUp("c", in)
 	for _, l := range e.letters(everyOpen) {

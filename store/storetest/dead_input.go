@@ -27,7 +27,7 @@ const (
 
 func textsAreCleaned(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 4)...)
+	w.deadLetter("rejected", e.messages("", 4)...)
 	var numbers []int64
 	for _, l := range e.letters(everyOpen) {
 		numbers = append(numbers, l.Number)
@@ -118,7 +118,7 @@ func importedTextsAreCleaned(e *env) {
 
 func namedOfAnyState(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 3)...)
+	w.deadLetter("rejected", e.messages("", 3)...)
 	letters := e.letters(everyOpen)
 	redriven, discarded, open := letters[0].Number, letters[1].Number, letters[2].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{redriven}}, 1)
@@ -143,7 +143,7 @@ func namedOfAnyState(e *env) {
 
 func limitsOfLetters(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 3)...)
+	w.deadLetter("rejected", e.messages("", 3)...)
 	for _, number := range []int64{0, -1, math.MinInt64, math.MaxInt64} {
 		f := store.DeadFilter{Numbers: []int64{number}}
 		_, show := e.ShowDead(e.ctx, number)

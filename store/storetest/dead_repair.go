@@ -32,7 +32,7 @@ func editKeeps(e *env) {
 	w := e.worker("r", "a")
 	m := e.message("order/1")
 	m.Headers = map[string]string{"trace": "ö", "wrong": "yes"}
-	w.bury("rejected", m)
+	w.deadLetter("rejected", m)
 	before := e.letters(everyOpen)[0]
 	l, err := e.EditDead(e.ctx, before.Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n was wrong"})
 	e.must(err, "edit the payload")
@@ -60,7 +60,7 @@ func editKeeps(e *env) {
 
 func editIsRefused(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 2)...)
+	w.deadLetter("rejected", e.messages("", 2)...)
 	letters := e.letters(everyOpen)
 	open, resolved := letters[0].Number, letters[1].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{resolved}}, 1)
@@ -127,7 +127,7 @@ func editUnreadable(e *env) {
 
 func editWhileRedriving(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 30)...)
+	w.deadLetter("rejected", e.messages("", 30)...)
 	letters := e.letters(everyOpen)
 	edited := make(map[string]bool)
 	r := e.startRedrive(everyOpen)
@@ -256,8 +256,8 @@ func exportImport(e *env) {
 	full.Headers, full.Tenant, full.CorrelationID = map[string]string{"h": "<ö>"}, "acme", "c-1"
 	full.Payload, full.ContentType = []byte{0, 0xff, '\n'}, "application/octet-stream"
 	full.DeliverAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
-	w.bury("rejected", full)
-	w.bury("rejected", e.messages("", 110)...)
+	w.deadLetter("rejected", full)
+	w.deadLetter("rejected", e.messages("", 110)...)
 	letters := e.letters(everyOpen)
 	_, err := e.EditDead(e.ctx, letters[1].Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n"})
 	e.must(err, "edit")
@@ -291,7 +291,7 @@ func exportImport(e *env) {
 // importedBesideLog: in the target outbox, other messages have the sequences that the imported ones had in their own.
 func importedBesideLog(e *env) {
 	w := e.worker("r", "a")
-	imported := w.bury("rejected", e.messages("order/1", 3)...)
+	imported := w.deadLetter("rejected", e.messages("order/1", 3)...)
 	text, _ := e.exported(e.database)
 
 	there := newEnv(e.t, e.ctx, e.suite, e.suite.open(e.t, e.partitions), e.partitions)
@@ -326,7 +326,7 @@ func importedBesideLog(e *env) {
 
 func concurrentImports(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 30)...)
+	want := w.deadLetter("rejected", e.messages("", 30)...)
 	text, _ := e.exported(e.database)
 	other := e.suite.open(e.t, e.partitions)
 	stores := []database{other, other.reopen(e.t)}
@@ -354,7 +354,7 @@ func concurrentImports(e *env) {
 
 func importRepartitioned(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 20)...)
+	w.deadLetter("rejected", e.messages("", 20)...)
 	w.leave()
 	text, want := e.exported(e.database)
 	other := newEnv(e.t, e.ctx, e.suite, e.suite.open(e.t, 2), 2)

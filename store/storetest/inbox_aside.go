@@ -55,9 +55,9 @@ func (e *inboxEnv[Tx]) parkHead(consumer string, after time.Duration, m *postrid
 	})
 }
 
-func (e *inboxEnv[Tx]) bury(consumer string, hold bool, list ...store.DeadLetterRequest) {
+func (e *inboxEnv[Tx]) deadLetter(consumer string, hold bool, list ...store.DeadLetterRequest) {
 	e.t.Helper()
-	e.inTx(func(tx Tx) { e.must(e.store.DeadLetter(e.ctx, tx, consumer, list, hold), "bury") })
+	e.inTx(func(tx Tx) { e.must(e.store.DeadLetter(e.ctx, tx, consumer, list, hold), "dead-letter") })
 }
 
 func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
@@ -235,7 +235,7 @@ func buriedIsExplained[Tx any](e *inboxEnv[Tx]) {
 	for i := range 25 {
 		attempts = append(attempts, store.FailedAttempt{Ago: time.Duration(25-i) * time.Minute, Cause: fmt.Sprint("failure ", i+1)})
 	}
-	e.bury("c", false, store.DeadLetterRequest{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
+	e.deadLetter("c", false, store.DeadLetterRequest{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
 	letters := e.letters(store.DeadFilter{Relay: "c"})
 	if len(letters) != 1 {
 		e.t.Fatalf("%d dead letters, want 1", len(letters))
@@ -267,7 +267,7 @@ func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	head, first := dead("order/1")
 	_, second := dead("order/2")
 	_, keyless := dead("")
-	e.bury("c", true, first, second, keyless)
+	e.deadLetter("c", true, first, second, keyless)
 	follower := e.message("order/1")
 	e.park("c", store.ParkHeld, 0, follower)
 	held := e.held("c")
@@ -291,7 +291,7 @@ func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 
 func buryingIsUndone[Tx any](e *inboxEnv[Tx]) {
 	tx := e.begin()
-	e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: e.message("k"), Reason: "r"}}, true), "bury")
+	e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: e.message("k"), Reason: "r"}}, true), "dead-letter")
 	e.rollback(tx)
 	if letters, held := e.letters(everyLetter), e.held("c"); len(letters) != 0 || len(held) != 0 {
 		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", letters, held)
@@ -310,7 +310,7 @@ func sequencesRise[Tx any](e *inboxEnv[Tx]) {
 			}
 		}
 	}
-	e.bury("c", false, store.DeadLetterRequest{Message: e.message("order/1"), Reason: "r"})
+	e.deadLetter("c", false, store.DeadLetterRequest{Message: e.message("order/1"), Reason: "r"})
 	seen = append(seen, e.letters(everyLetter)[0].Message.Sequence)
 	if distinct := slices.Compact(slices.Sorted(slices.Values(seen))); len(distinct) != 11 {
 		e.t.Errorf("sequences %v, want 11 different ones", seen)

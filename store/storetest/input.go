@@ -205,7 +205,7 @@ func deepPayload(e *env) {
 	w := e.worker("r", "a")
 	m := e.message("order/1")
 	m.Payload = []byte(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
-	w.bury("rejected", m, e.message(""))
+	w.deadLetter("rejected", m, e.message(""))
 	var archive bytes.Buffer
 	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyLetter); n != 2 || err != nil {
 		e.t.Fatalf("exported %d, %v", n, err)

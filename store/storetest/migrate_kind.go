@@ -85,7 +85,7 @@ func (e *inboxEnv[Tx]) fillKinds() {
 	e.t.Helper()
 	r := e.worker("r", "a")
 	r.hold("order/1", 2, time.Hour)
-	r.bury("rejected", e.message("order/2"), e.message(""))
+	r.deadLetter("rejected", e.message("order/2"), e.message(""))
 	e.publishKeys("order/3", "order/4")
 	r.deliver()
 	e.publishKeys("order/5")
@@ -94,8 +94,8 @@ func (e *inboxEnv[Tx]) fillKinds() {
 	e.parkHead("c", time.Hour, e.message("order/1"))
 	e.park("c", store.ParkHeld, 0, e.message("order/1"))
 	e.park("c", store.ParkRetry, time.Hour, e.message(""))
-	e.bury("c", true, store.DeadLetterRequest{Message: e.message("order/6"), Reason: "refused"})
-	e.bury("c", false, store.DeadLetterRequest{Message: e.message(""), Reason: "refused"})
+	e.deadLetter("c", true, store.DeadLetterRequest{Message: e.message("order/6"), Reason: "refused"})
+	e.deadLetter("c", false, store.DeadLetterRequest{Message: e.message(""), Reason: "refused"})
 	for p := range e.partitions {
 		c.settle(store.Settlement{Partition: p, FailedCount: 1})
 	}

@@ -288,7 +288,7 @@ func secondHandlerRefused(e *env) {
 // operationsSaySo: an operation that fails returns its error, never an empty result, and changes nothing.
 func operationsSaySo(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.message("order/2"))
+	w.deadLetter("rejected", e.message("order/2"))
 	w.hold("order/1", 2, time.Hour)
 	ctx, cancel := context.WithCancel(e.ctx)
 	cancel()

@@ -83,8 +83,8 @@ func (w *worker) dueIDs() []string {
 
 func redriveSteps(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 25)...)
-	w.bury("of another kind", e.message(""))
+	want := w.deadLetter("rejected", e.messages("", 25)...)
+	w.deadLetter("of another kind", e.message(""))
 	f := store.DeadFilter{Relay: "r", Reason: "rejected"}
 	r := e.startRedrive(f)
 	e.wantRedrive(r, store.RedriveRunning, 25, 0, 0, 0)
@@ -117,16 +117,16 @@ func redriveSteps(e *env) {
 
 func redriveLeavesLater(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 3)...)
+	want := w.deadLetter("rejected", e.messages("", 3)...)
 	r := e.startRedrive(everyOpen)
-	w.bury("rejected", e.messages("", 2)...)
+	w.deadLetter("rejected", e.messages("", 2)...)
 	e.wantRedrive(e.drive(r.ID), store.RedriveFinished, 3, 3, 0, 0)
 	e.wantSet("due", w.dueIDs(), want)
 }
 
 func twoRedrives(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 40)...)
+	want := w.deadLetter("rejected", e.messages("", 40)...)
 	stores := []database{e.database, e.reopen(e.t)}
 	redrives := make([]store.Redrive, len(stores))
 	for i := range stores { // both before the first step, so that each selects all dead letters
@@ -163,7 +163,7 @@ func twoRedrives(e *env) {
 
 func redriveGoesOn(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 12)...)
+	want := w.deadLetter("rejected", e.messages("", 12)...)
 	r := e.startRedrive(everyOpen)
 	e.step(r.ID, 5) // then the process is gone
 	other := e.reopen(e.t)
@@ -179,7 +179,7 @@ func redriveGoesOn(e *env) {
 
 func redriveRate(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 3)...)
+	w.deadLetter("rejected", e.messages("", 3)...)
 	r, err := e.StartRedrive(e.ctx, deadletter.Plan{Rate: 0.01, By: "olga"})
 	e.must(err, "start")
 	r, wait := e.step(r.ID, 100)
@@ -200,7 +200,7 @@ func redriveRate(e *env) {
 
 func redriveCancel(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 9)...)
+	want := w.deadLetter("rejected", e.messages("", 9)...)
 	r := e.startRedrive(everyOpen)
 	e.step(r.ID, 4)
 	other := e.reopen(e.t)
@@ -229,7 +229,7 @@ func redriveCancel(e *env) {
 
 func redriveSkips(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 6)...)
+	want := w.deadLetter("rejected", e.messages("", 6)...)
 	letters := e.letters(everyOpen)
 	r := e.startRedrive(everyOpen)
 	e.step(r.ID, 2)
@@ -241,7 +241,7 @@ func redriveSkips(e *env) {
 
 func redriveOutcome(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.message("order/1"), e.message("order/2"), e.message("order/3"), e.message("order/4"))
+	w.deadLetter("rejected", e.message("order/1"), e.message("order/2"), e.message("order/3"), e.message("order/4"))
 	r := e.drive(e.startRedrive(everyOpen).ID)
 	if o := r.Outcome; o == nil || *o != (store.RedriveOutcome{Waiting: 4}) {
 		e.t.Errorf("outcome before anything was tried: %+v", o)
@@ -266,7 +266,7 @@ func redriveOutcome(e *env) {
 
 func redrivesAreChecked(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 2)...)
+	w.deadLetter("rejected", e.messages("", 2)...)
 	letters := e.letters(everyOpen)
 	e.redrive(store.DeadFilter{Numbers: []int64{letters[0].Number}}, 1)
 	for i, p := range []deadletter.Plan{

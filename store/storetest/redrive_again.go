@@ -23,12 +23,12 @@ func (w *worker) dieAgain(cause string) {
 
 func redrivesAreBounded(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.message("order/1"))
+	w.deadLetter("rejected", e.message("order/1"))
 	for range deadletter.DefaultMaxRedrives {
 		e.redrive(everyOpen, 1)
 		w.dieAgain("still bad")
 	}
-	young := w.bury("rejected", e.message("order/2"))
+	young := w.deadLetter("rejected", e.message("order/2"))
 	number := e.letters(store.DeadFilter{Key: "order/1"})[0].Number
 	if n, err := e.RedriveDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", 0); n != 0 || !errors.Is(err, deadletter.ErrRedrivenTooOften) {
 		e.t.Errorf("redrive of a letter by number beyond the bound: %d, %v", n, err)
@@ -52,7 +52,7 @@ func redrivesAreBounded(e *env) {
 func redriveBehindHeld(e *env) {
 	w := e.worker("r", "a")
 	early := e.message("order/1")
-	w.bury("rejected", early)
+	w.deadLetter("rejected", early)
 	records := w.hold("order/1", 3, time.Hour)
 	e.redrive(everyOpen, 1)
 	if due := w.due(); len(due.Runs) > 0 {
@@ -70,7 +70,7 @@ func redriveBehindHeld(e *env) {
 	e.wantIDs("due", w.dueIDs(), want)
 	// A key that waits for a decision about one dead letter does not resume for another.
 	second := e.message("order/2")
-	w.bury("rejected", second)
+	w.deadLetter("rejected", second)
 	w.undecided("order/2", 1)
 	first := e.letters(store.DeadFilter{MessageID: second.ID})[0].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{first}}, 1)

@@ -20,7 +20,7 @@ func (e *env) fail(r store.Redrive, cause string) store.Redrive {
 
 func failedStepPutsOff(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 3)...)
+	want := w.deadLetter("rejected", e.messages("", 3)...)
 	begun := e.startRedrive(everyOpen)
 	long := strings.Repeat("history is no array; ", 300)
 	r := e.fail(begun, long)
@@ -51,7 +51,7 @@ func failedStepPutsOff(e *env) {
 
 func redriveFails(e *env) {
 	w := e.worker("r", "a")
-	want := w.bury("rejected", e.messages("", 3)...)
+	want := w.deadLetter("rejected", e.messages("", 3)...)
 	r := e.startRedrive(everyOpen)
 	for n := 1; n <= deadletter.MaxFailures; n++ {
 		if r.State != store.RedriveRunning {
@@ -97,7 +97,7 @@ func startedRedriveWakes(e *env) {
 
 func endedRedrivesArePurged(e *env) {
 	w := e.worker("r", "a")
-	w.bury("rejected", e.messages("", 1)...)
+	w.deadLetter("rejected", e.messages("", 1)...)
 	finished := e.drive(e.startRedrive(everyOpen).ID)
 	cancelled, failed, running := e.startRedrive(everyOpen), e.startRedrive(everyOpen), e.startRedrive(everyOpen)
 	_, err := e.CancelRedrive(e.ctx, cancelled.ID, "olga")

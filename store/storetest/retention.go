@@ -76,7 +76,7 @@ func openTransactionsAreKept(e *env) {
 
 func parkedOutliveTheLog(e *env) {
 	w := e.worker("r", "a")
-	dead := w.bury("rejected", e.message("order/2"))
+	dead := w.deadLetter("rejected", e.message("order/2"))
 	records := w.hold("order/1", 2, 0)
 	w.settleRead()
 	e.maintain(store.Retention{})

@@ -78,7 +78,7 @@ func statusNumbers(e *env) {
 	w.hold("order/1", 3, time.Hour)
 	pass()
 	expect("one key held", 0, 3, 1, 0)
-	w.bury("rejected", e.message("order/2"), e.message(""))
+	w.deadLetter("rejected", e.message("order/2"), e.message(""))
 	pass()
 	expect("two dead", 0, 3, 1, 2)
 	e.must(e.skip("r", "order/1", "why"), "skip")
@@ -87,7 +87,7 @@ func statusNumbers(e *env) {
 	e.redrive(everyOpen, 2)
 	pass()
 	expect("both redriven", 0, 4, 1, 0)
-	if n := w.bury("rejected", e.message("order/3")); len(n) != 1 || e.status("r").Dead.N != 1 {
+	if n := w.deadLetter("rejected", e.message("order/3")); len(n) != 1 || e.status("r").Dead.N != 1 {
 		e.t.Errorf("one more died: %+v", e.status("r"))
 	}
 }

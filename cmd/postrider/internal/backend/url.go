@@ -94,7 +94,7 @@ func locate(s config.Store) (location, error) {
 
 const storeURLs = "sqlite:FILE, postgres://user@host/database, mysql://user@host/database"
 
-// parse returns the scheme of a store's URL, and the URL with the password that is configured apart from it. Its errors repeat
+// parse returns the scheme of a store's URL, and the URL with the password that is configured separately. Its errors repeat
 // nothing of the URL but its scheme: anything else may be a password.
 func parse(s config.Store) (scheme string, u *url.URL, err error) {
 	scheme, rest, ok := strings.Cut(s.URL, ":")
