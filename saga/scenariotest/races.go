@@ -225,7 +225,10 @@ func poisonReply[Tx any](w *world[Tx]) {
 	if reason := w.dead("engine"); reason != saga.ReasonNotApplicable {
 		w.Errorf("the reply was dead-lettered for %q, want %q", reason, saga.ReasonNotApplicable)
 	}
-	w.becomes(s, "42", "compensating", func(r saga.Result[order]) bool { return r.Status == saga.Compensating })
+	if r := w.ends(s, "42", saga.Compensated); r.Cause == nil || r.Cause.Kind != saga.CauseTimedOut || r.Cause.Step != "reserve" {
+		w.Errorf("cause %+v, want a timeout of reserve", r.Cause)
+	}
+	w.ledger(nil)
 }
 
 func notFound[Tx any](w *world[Tx]) {
