@@ -95,7 +95,7 @@ func (db *database) repartition(n int) {
 	for _, r := range db.relays {
 		r.repartition(n, db.present())
 	}
-	for _, l := range db.letters {
+	for _, l := range db.deadRows {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}
 	for _, d := range db.decisions {

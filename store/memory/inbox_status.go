@@ -24,11 +24,11 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 			}
 			for _, m := range in.watermarks {
 				st.Watermarks = append(st.Watermarks, store.WatermarkStatus{
-					Partition: m.partition, Epoch: m.epoch, Offset: m.offset, Moved: at.Sub(m.at),
+					Partition: m.partition, Incarnation: m.incarnation, Offset: m.offset, Moved: at.Sub(m.at),
 				})
 			}
 			slices.SortFunc(st.Watermarks, func(a, b store.WatermarkStatus) int {
-				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Epoch, b.Epoch))
+				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Incarnation, b.Incarnation))
 			})
 			out = append(out, st)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// forgetOwnersAfter is how long a process that is gone is still shown.
-const forgetOwnersAfter = 24 * time.Hour
+// removeOwnersAfter is how long a process that is gone is still shown.
+const removeOwnersAfter = 24 * time.Hour
 
 // cursorState is a relay's progress and lease in one partition.
 type cursorState struct {
@@ -63,7 +63,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 		r, at := db.relay(name), now()
 		r.register(owner, at, ttl).member = true
 		for id, o := range r.owners {
-			if at.Sub(o.aliveUntil) >= forgetOwnersAfter {
+			if at.Sub(o.aliveUntil) >= removeOwnersAfter {
 				delete(r.owners, id)
 			}
 		}
@@ -125,13 +125,13 @@ func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req
 			if !db.free(r, c, owner.ID, claim, at) {
 				continue
 			}
-			aside, err := db.parkedState(r, claim.Partition, c.cursor.Position)
+			known, err := db.parkedState(r, claim.Partition, c.cursor.Position)
 			if err != nil {
 				return nil, err
 			}
 			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
 			out = append(out, store.Lease{
-				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: aside,
+				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: known,
 				Filter: filter,
 			})
 		}

@@ -105,17 +105,17 @@ func ahead(position int64, missing gaps) string {
 }
 
 // standing is the cursor of a relay in a partition.
-type standing struct {
+type cursorOfRelay struct {
 	relay     string
 	partition int
 	position  int64
 	gaps      gaps
 }
 
-func (t txn) standings(ctx context.Context) ([]standing, error) {
-	var out []standing
+func (t txn) cursorsOfRelays(ctx context.Context) ([]cursorOfRelay, error) {
+	var out []cursorOfRelay
 	err := t.each(ctx, allPlacesSQL, nil, func(rows *sql.Rows) error {
-		var st standing
+		var st cursorOfRelay
 		var text string
 		err := rows.Scan(&st.relay, &st.partition, &st.position, &text)
 		if err == nil {
@@ -132,7 +132,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 	if err := t.checkStopped(ctx, ""); err != nil {
 		return err
 	}
-	all, err := t.standings(ctx)
+	all, err := t.cursorsOfRelays(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 		}
 		if undelivered {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", store.ErrUndelivered, st.relay, st.partition)
+				"remove it if it is gone for good", store.ErrUndelivered, st.relay, st.partition)
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ const (
 
 	// deadParkedSQL copies parked messages to the dead letters: ?1 relay, ?2 sequences, ?3 now, ?4 reason, ?5 cause, ?6 its
 	// fingerprint, ?7 history entry or '', ?8 state, ?9 by, ?10 resolution, ?11 resolved at.
-	deadParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at)
+	deadParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at)
 		SELECT relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, ` + addEntrySQL + `, ?4, ?5, ?6, ?3, ?8, ?9, ?10, ?11
 		FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ?1 AND seq IN ?2 ORDER BY seq`
 	// A history is as written by encodeHistory; stored.History takes its last entries. What is not a history is replaced.

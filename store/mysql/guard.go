@@ -14,11 +14,11 @@ var _ store.Effects = (*Store)(nil)
 const (
 	makeEffectSQL = `INSERT INTO {prefix}effects (guard, id, token, lease_until) VALUES (?, ?, '', 0)
 		ON DUPLICATE KEY UPDATE guard = VALUES(guard)`
-	lockEffectSQL  = `SELECT token, lease_until, done_at IS NOT NULL FROM {prefix}effects WHERE guard = ? AND id = ? FOR UPDATE`
-	claimEffectSQL = `UPDATE {prefix}effects SET token = ?3, lease_until = ?4 WHERE guard = ?1 AND id = ?2`
-	doneEffectSQL  = `UPDATE {prefix}effects SET done_at = {now} WHERE guard = ? AND id = ?`
-	freeEffectSQL  = `DELETE FROM {prefix}effects WHERE guard = ? AND id = ? AND token = ? AND done_at IS NULL`
-	forgetEffects  = `DELETE FROM {prefix}effects WHERE guard = ?1 AND done_at < {now} - ?2 ORDER BY done_at LIMIT ?3`
+	lockEffectSQL    = `SELECT token, lease_until, done_at IS NOT NULL FROM {prefix}effects WHERE guard = ? AND id = ? FOR UPDATE`
+	claimEffectSQL   = `UPDATE {prefix}effects SET token = ?3, lease_until = ?4 WHERE guard = ?1 AND id = ?2`
+	doneEffectSQL    = `UPDATE {prefix}effects SET done_at = {now} WHERE guard = ? AND id = ?`
+	freeEffectSQL    = `DELETE FROM {prefix}effects WHERE guard = ? AND id = ? AND token = ? AND done_at IS NULL`
+	removeEffectsSQL = `DELETE FROM {prefix}effects WHERE guard = ?1 AND done_at < {now} - ?2 ORDER BY done_at LIMIT ?3`
 )
 
 // effect is a locked row.
@@ -92,11 +92,11 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	})
 }
 
-// ForgetEffects implements store.Effects.
-func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+// RemoveEffects implements store.Effects.
+func (s *Store) RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	var n int64
-	err := s.write(ctx, "forget effects", func(t txn) (err error) {
-		n, err = t.exec(ctx, forgetEffects, guard, age.Microseconds(), limit)
+	err := s.write(ctx, "remove side effects", func(t txn) (err error) {
+		n, err = t.exec(ctx, removeEffectsSQL, guard, age.Microseconds(), limit)
 		return err
 	})
 	return int(n), err

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	heldKeysSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
-	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
+	heldKeysSQL        = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
+	parkedSequencesSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3 ORDER BY seq`
 	gapsOfSQL = `SELECT kind, gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
@@ -44,7 +44,7 @@ func (t txn) parkedState(ctx context.Context, name string, kind store.Kind, part
 		return out, err
 	}
 	from := min(position, missing.solid(position))
-	out.Sequences, err = column[int64](ctx, t, asideSQL, name, partition, from)
+	out.Sequences, err = column[int64](ctx, t, parkedSequencesSQL, name, partition, from)
 	out.Sequences = slices.DeleteFunc(out.Sequences, func(seq int64) bool { return seq <= position && !missing.contains(seq) })
 	return out, err
 }

@@ -319,11 +319,11 @@ func (w *writers) wrote(tx *sql.Tx, ranges gaps) {
 	}
 	w.ranges[p] = known
 	if !ok {
-		runtime.AddCleanup(tx, w.forget, p)
+		runtime.AddCleanup(tx, w.remove, p)
 	}
 }
 
-func (w *writers) forget(p weak.Pointer[sql.Tx]) {
+func (w *writers) remove(p weak.Pointer[sql.Tx]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.ranges, p)

@@ -54,7 +54,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	}
 	var w store.WatermarkStatus
 	var moved int64
-	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Epoch, &w.Offset, &moved}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Incarnation, &w.Offset, &moved}, func() error {
 		w.Moved = time.Duration(moved) * time.Microsecond
 		if i, known := places[name]; known {
 			out[i].Watermarks = append(out[i].Watermarks, w)

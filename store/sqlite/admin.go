@@ -53,7 +53,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		err := t.get(ctx, anyUndeliveredSQL, nil, &name, &partition)
 		if err == nil {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", store.ErrUndelivered, name, partition)
+				"remove it if it is gone for good", store.ErrUndelivered, name, partition)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err

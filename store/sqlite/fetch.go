@@ -185,8 +185,8 @@ func list[T any](values []T) string {
 
 const (
 	heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
-	// asideSQL returns nothing for a consumer.
-	asideSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + `
+	// parkedSequencesSQL returns nothing for a consumer.
+	parkedSequencesSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + `
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + ` ORDER BY seq`
 )
 
@@ -197,18 +197,18 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}
-		out, err = t.putAsideIn(ctx, name, partition, position)
+		out, err = t.parkedIn(ctx, name, partition, position)
 		return err
 	})
 	return out, err
 }
 
-// putAsideIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
-func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
+// parkedIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
+func (t txn) parkedIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
 	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}
-	out.Sequences, err = t.sequences(ctx, asideSQL, name, partition, position)
+	out.Sequences, err = t.sequences(ctx, parkedSequencesSQL, name, partition, position)
 	return out, err
 }
 

@@ -131,7 +131,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
-		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Epoch}, &w.Offset, &w.Mark)
+		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Incarnation}, &w.Offset, &w.Mark)
 		if w.Known = err == nil; !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -151,14 +151,14 @@ func orNone(err error) error {
 // SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil {
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, t.now); err != nil {
 			return err
 		}
 		var n int64
-		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Epoch}, &n); err != nil {
+		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Incarnation}, &n); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, store.RememberedMoves,
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Incarnation, n+1, at.Offset, at.Mark, store.RememberedMoves,
 			append([]byte{}, consumed...))
 		return err
 	})
@@ -167,7 +167,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 // Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
+		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Incarnation, at.Offset}, func(rows *sql.Rows) error {
 			var some []byte
 			err := rows.Scan(&some)
 			out = append(out, some...)
@@ -202,14 +202,14 @@ func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string
 	})
 }
 
-const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE (consumer, id) IN (
+const removeClaimsSQL = `DELETE FROM {prefix}claims WHERE (consumer, id) IN (
 	SELECT consumer, id FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < ?2 ORDER BY claimed_at LIMIT +?3)`
 
-// Forget implements store.Ledger.
-func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+// RemoveClaims implements store.Ledger.
+func (s *Store) RemoveClaims(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	var n int64
-	err := s.write(ctx, "forget claims", relaxed, func(t txn) (err error) {
-		n, err = t.exec(ctx, forgetClaimsSQL, consumer, t.now-age.Microseconds(), limit)
+	err := s.write(ctx, "remove claims", relaxed, func(t txn) (err error) {
+		n, err = t.exec(ctx, removeClaimsSQL, consumer, t.now-age.Microseconds(), limit)
 		return err
 	})
 	return int(n), err
@@ -223,10 +223,10 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 }
 
 const (
-	nextAsideSQL = `UPDATE {prefix}meta SET value = value + ?1 WHERE name = 'aside' RETURNING value - ?1`
-	asideValues  = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
-	parkSQL      = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES ` + asideValues
-	isHeldSQL    = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ?)`
+	nextSequenceSQL = `UPDATE {prefix}meta SET value = value + ?1 WHERE name = 'aside' RETURNING value - ?1`
+	failedValues    = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
+	parkSQL         = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES ` + failedValues
+	isHeldSQL       = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ?)`
 )
 
 // questionMarks are the parameters of messageColumns.
@@ -234,7 +234,7 @@ const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
 // nextSequences assigns n sequences to messages that are parked or dead-lettered, and returns the one before the first.
 func (t txn) nextSequences(ctx context.Context, n int) (seq int64, err error) {
-	err = t.get(ctx, nextAsideSQL, []any{n}, &seq)
+	err = t.get(ctx, nextSequenceSQL, []any{n}, &seq)
 	return seq, err
 }
 
@@ -247,7 +247,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 		}
 		for _, p := range parked {
 			seq++
-			if err := t.putAside(ctx, consumer, seq, p); err != nil {
+			if err := t.writeFailed(ctx, consumer, seq, p); err != nil {
 				return fmt.Errorf("message %s: %w", p.Message.ID, t.s.cfg.storable(err))
 			}
 		}
@@ -255,9 +255,9 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 	})
 }
 
-func (t txn) putAside(ctx context.Context, consumer string, seq int64, p store.ParkRequest) error {
+func (t txn) writeFailed(ctx context.Context, consumer string, seq int64, p store.ParkRequest) error {
 	m := p.Message
-	row, err := t.asideRow(ctx, consumer, seq, m)
+	row, err := t.failedRow(ctx, consumer, seq, m)
 	if err != nil {
 		return err
 	}
@@ -271,8 +271,8 @@ func (t txn) putAside(ctx context.Context, consumer string, seq int64, p store.P
 	})
 }
 
-// asideRow returns the first columns of the row of a parked or dead-lettered message.
-func (t txn) asideRow(ctx context.Context, consumer string, seq int64, m *postrider.Message) ([]any, error) {
+// failedRow returns the first columns of the row of a parked or dead-lettered message.
+func (t txn) failedRow(ctx context.Context, consumer string, seq int64, m *postrider.Message) ([]any, error) {
 	partition, err := t.partitionOf(ctx, m.Key, m.ID)
 	if err != nil {
 		return nil, err
@@ -309,7 +309,7 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h store.HeldKe
 	return t.hold(ctx, consumer, partition, h)
 }
 
-const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
+const deadLetterSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
 	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
 
 // DeadLetter implements store.Parker.
@@ -321,7 +321,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 		}
 		for _, d := range dead {
 			seq++
-			if err := t.buryAside(ctx, consumer, seq, d, hold); err != nil {
+			if err := t.deadLetterFailed(ctx, consumer, seq, d, hold); err != nil {
 				return fmt.Errorf("message %s: %w", d.Message.ID, t.s.cfg.storable(err))
 			}
 		}
@@ -329,13 +329,13 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 	})
 }
 
-func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d store.DeadLetterRequest, hold bool) error {
-	row, err := t.asideRow(ctx, consumer, seq, d.Message)
+func (t txn) deadLetterFailed(ctx context.Context, consumer string, seq int64, d store.DeadLetterRequest, hold bool) error {
+	row, err := t.failedRow(ctx, consumer, seq, d.Message)
 	if err != nil {
 		return err
 	}
 	row = append(row, len(d.Attempts), t.history(d.Attempts, ""), d.Reason, stored.Cause(d.Cause), t.now)
-	if _, err := t.exec(ctx, buryAsideSQL, row...); err != nil || !hold || d.Message.Key == "" {
+	if _, err := t.exec(ctx, deadLetterSQL, row...); err != nil || !hold || d.Message.Key == "" {
 		return err
 	}
 	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{

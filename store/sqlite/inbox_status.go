@@ -47,7 +47,7 @@ func (t txn) consumer(ctx context.Context, name string) (store.ConsumerStatus, e
 	err := t.each(ctx, allMarksSQL, []any{name}, func(rows *sql.Rows) error {
 		var w store.WatermarkStatus
 		var moved sql.Null[int64]
-		err := rows.Scan(&w.Partition, &w.Epoch, &w.Offset, &moved)
+		err := rows.Scan(&w.Partition, &w.Incarnation, &w.Offset, &moved)
 		w.Moved = age(moved, t.now)
 		st.Watermarks = append(st.Watermarks, w)
 		return err

@@ -251,10 +251,10 @@ func (w *writers) wrote(tx *sql.Tx, first int64) {
 		return
 	}
 	w.firsts[p] = first
-	runtime.AddCleanup(tx, w.forget, p)
+	runtime.AddCleanup(tx, w.remove, p)
 }
 
-func (w *writers) forget(p weak.Pointer[sql.Tx]) {
+func (w *writers) remove(p weak.Pointer[sql.Tx]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.firsts, p)

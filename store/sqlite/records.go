@@ -11,7 +11,7 @@ import (
 // records implements store.Reader and, in a transaction that writes, store.Writer.
 type records struct {
 	txn
-	chosen map[int64]chosenLetter // by number, those of the last LockDead
+	chosen map[int64]chosenDead // by number, those of the last LockDead
 }
 
 // View implements store.Records.
@@ -22,7 +22,7 @@ func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reade
 // Change implements store.Records.
 func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	return s.write(ctx, op.Doing, durable, func(t txn) error {
-		return f(records{txn: t, chosen: make(map[int64]chosenLetter)})
+		return f(records{txn: t, chosen: make(map[int64]chosenDead)})
 	})
 }
 

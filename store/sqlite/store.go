@@ -136,7 +136,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		lockSQL, markTxSQL, sameTxSQL, insertSQL, insertManySQL, writtenSQL,
 		heartbeatSQL, viewSQL, beginFileSQL,
 		runSQL, loneSQL,
-		leaseSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, buryParkedSQL, buryLogSQL, unparkSQL,
+		leaseSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, deadFromParkedSQL, deadFromLogSQL, unparkSQL,
 		isOpenSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
 		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
 		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
