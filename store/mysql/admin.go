@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -252,7 +253,7 @@ const (
 
 // LockRelay implements store.HeldWriter.
 func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
-	if _, err := column[int](ctx, r.txn, lockRelaySQL, name); err != nil {
+	if _, err := stored.Column[int](ctx, r.txn.query, lockRelaySQL, name); err != nil {
 		return false, false, err
 	}
 	err = r.get(ctx, existsSQL, []any{name}, &known, &left)

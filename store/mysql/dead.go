@@ -200,11 +200,11 @@ func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (fo
 		return found, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(partitions)) {
-		if _, err := column[int](ctx, r.txn, lockCursorsSQL, name, partitions[name]); err != nil {
+		if _, err := stored.Column[int](ctx, r.txn.query, lockCursorsSQL, name, partitions[name]); err != nil {
 			return found, err
 		}
 	}
-	open, err := column[int64](ctx, r.txn, lockDeadSQL, numbers)
+	open, err := stored.Column[int64](ctx, r.txn.query, lockDeadSQL, numbers)
 	found.Last, found.More = numbers[len(numbers)-1], len(numbers) == q.Limit
 	for _, number := range open {
 		found.Open = append(found.Open, store.OpenDead{Number: number, Redrives: r.chosen[number].redrives})

@@ -119,11 +119,11 @@ const (
 func (r records) chosenParked(ctx context.Context, c store.ParkedChoice) ([]int64, error) {
 	switch {
 	case c.All:
-		return column[int64](ctx, r.txn, chooseParkedSQL+inOrderLockedSQL, c.Relay)
+		return stored.Column[int64](ctx, r.txn.query, chooseParkedSQL+inOrderLockedSQL, c.Relay)
 	case c.Key != "":
-		return column[int64](ctx, r.txn, chooseQueuedSQL+inOrderLockedSQL, c.Relay, c.Key, c.Sequence)
+		return stored.Column[int64](ctx, r.txn.query, chooseQueuedSQL+inOrderLockedSQL, c.Relay, c.Key, c.Sequence)
 	}
-	return column[int64](ctx, r.txn, chooseOneSQL+inOrderLockedSQL, c.Relay, c.Partition, c.Sequence)
+	return stored.Column[int64](ctx, r.txn.query, chooseOneSQL+inOrderLockedSQL, c.Relay, c.Partition, c.Sequence)
 }
 
 // RetryParked implements store.HeldWriter.

@@ -329,7 +329,7 @@ func (f *fetch) finish() {
 		b.Next.Position = position
 		for i := range b.Entries {
 			if at := b.Entries[i].Message.DeliverAt; !at.IsZero() {
-				b.Entries[i].Delay = delay(at.UnixMicro(), f.now)
+				b.Entries[i].Delay = stored.Delay(at.UnixMicro(), f.now)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ var filterKept = store.FilterKept.Microseconds()
 func (s *Store) register(ctx context.Context, name string, owner store.Owner, topics string, ttl time.Duration) error {
 	var begun, effective bool
 	err := s.write(ctx, "register the filter of relay "+name, func(t txn) error {
-		leases, err := column[int](ctx, t, lockRelaySQL, name)
+		leases, err := stored.Column[int](ctx, t.query, lockRelaySQL, name)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (s *Store) register(ctx context.Context, name string, owner store.Owner, to
 	}
 	// The relay may have begun in the meantime, with a lease granted under the old filter.
 	return s.write(ctx, "register the filter of relay "+name, func(t txn) error {
-		leases, err := column[int](ctx, t, lockRelaySQL, name)
+		leases, err := stored.Column[int](ctx, t.query, lockRelaySQL, name)
 		if err == nil && len(leases) > 0 {
 			_, err = t.exec(ctx, fenceOthersSQL, name, owner.ID, leases)
 		}

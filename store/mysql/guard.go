@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -55,7 +56,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		case e.done:
 			claim.Done = true
 		case e.token != token && e.until > t.now:
-			claim.Left = micros(e.until - t.now)
+			claim.Left = stored.Duration(e.until - t.now)
 		default:
 			claim.Granted = true
 			_, err = t.exec(ctx, claimEffectSQL, guard, id, token, t.now+lease.Microseconds())
@@ -76,7 +77,7 @@ func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (ou
 	err = s.write(ctx, "complete an effect", func(t txn) error {
 		e, err := t.lockEffect(ctx, guard, id)
 		if ours = err == nil && e.token == token; !ours || e.done {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
 		_, err = t.exec(ctx, doneEffectSQL, guard, id)
 		return err

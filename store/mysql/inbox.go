@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -110,14 +111,14 @@ func (t txn) claim(ctx context.Context, consumer string, ids []string) ([]string
 	case int(n) == len(ids):
 		return ids, nil
 	}
-	return column[string](ctx, t, claimedSQL, consumer, ids, token)
+	return stored.Column[string](ctx, t.query, claimedSQL, consumer, ids, token)
 }
 
 func (t txn) heldAmong(ctx context.Context, consumer string, keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	return column[string](ctx, t, heldAmongSQL, consumer, distinct(keys))
+	return stored.Column[string](ctx, t.query, heldAmongSQL, consumer, distinct(keys))
 }
 
 // distinct sorts strings and removes duplicates.
@@ -173,7 +174,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 		if w.Offset, w.Known = offset.V, offset.Valid; w.Known {
 			return nil
 		}
-		return orNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+		return stored.OrNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
 	})
 	return w, err
 }
@@ -197,12 +198,9 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 // Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Incarnation, at.Offset}, func(rows *sql.Rows) error {
-			var some []byte
-			err := rows.Scan(&some)
-			out = append(out, some...)
-			return err
-		})
+		digests, err := stored.Column[[]byte](ctx, t.query, consumedSQL, consumer, at.Partition, at.Incarnation, at.Offset)
+		out = slices.Concat(digests...)
+		return err
 	})
 	return out, err
 }

@@ -216,9 +216,9 @@ func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postri
 		var since int64
 		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence, m.ID}, &since)
 		if err != nil {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
-		taken = store.TakeResult{Found: true, ParkedFor: micros(since)}
+		taken = store.TakeResult{Found: true, ParkedFor: stored.Duration(since)}
 		_, err = t.exec(ctx, unparkSQL, consumer, m.Sequence)
 		return err
 	})

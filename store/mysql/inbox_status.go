@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -18,7 +19,7 @@ const (
 // Consumers implements store.StatusReader.
 func (s *Store) Consumers(ctx context.Context) (out []store.ConsumerStatus, err error) {
 	err = s.read(ctx, "status of consumers", func(t txn) error {
-		names, err := column[string](ctx, t, consumerNamesSQL)
+		names, err := stored.Column[string](ctx, t.query, consumerNamesSQL)
 		if err != nil {
 			return err
 		}
@@ -44,12 +45,12 @@ func (t txn) consumer(ctx context.Context, name string) (store.ConsumerStatus, e
 	if err := t.get(ctx, oldestClaimSQL, []any{name}, &oldest); err != nil {
 		return st, err
 	}
-	st.Oldest = age(oldest, t.now)
+	st.Oldest = stored.Age(oldest, t.now)
 	err := t.each(ctx, allMarksSQL, []any{name}, func(rows *sql.Rows) error {
 		var w store.WatermarkStatus
 		var moved sql.Null[int64]
 		err := rows.Scan(&w.Partition, &w.Incarnation, &w.Offset, &moved)
-		w.Moved = age(moved, t.now)
+		w.Moved = stored.Age(moved, t.now)
 		st.Watermarks = append(st.Watermarks, w)
 		return err
 	})

@@ -110,7 +110,7 @@ func (t txn) view(ctx context.Context, name string) (v store.View, gone int, err
 // removeOwners removes processes that have been gone for removeOwnersAfter.
 func (t txn) removeOwners(ctx context.Context, name string) error {
 	before := removeOwnersAfter.Microseconds()
-	gone, err := column[string](ctx, t, goneOwnersSQL, name, before)
+	gone, err := stored.Column[string](ctx, t.query, goneOwnersSQL, name, before)
 	if err == nil && len(gone) > 0 {
 		_, err = t.exec(ctx, removeOwnersSQL, name, before, gone)
 	}
@@ -265,7 +265,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 		if err := t.begun(); err != nil {
 			return err
 		}
-		held, err := column[int](ctx, t, ownedSQL, name, owner.ID)
+		held, err := stored.Column[int](ctx, t.query, ownedSQL, name, owner.ID)
 		if err == nil && len(held) > 0 {
 			_, err = t.exec(ctx, releaseAllSQL, name, owner.ID, held, t.incarnation)
 		}

@@ -36,7 +36,7 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	var out store.Status
 	err := s.read(ctx, "status", func(t txn) error {
 		out = store.Status{Now: stored.Time(t.now), Partitions: t.partitions}
-		names, err := column[string](ctx, t, knownSQL)
+		names, err := stored.Column[string](ctx, t.query, knownSQL)
 		for _, name := range names {
 			if err == nil {
 				var r store.RelayStatus
@@ -64,12 +64,12 @@ func (t txn) relayStatus(ctx context.Context, name string) (store.RelayStatus, e
 		return r, err
 	}
 	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
-	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
+	r.OldestParked, r.OldestDead = stored.Age(oldestParked, t.now), stored.Age(oldestDead, t.now)
 	err = t.each(ctx, ownersSQL, []any{name, t.now}, func(rows *sql.Rows) error {
 		var o store.OwnerStatus
 		var started, seen int64
 		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
-		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
+		o.Started, o.SeenAgo = stored.Time(started), stored.Duration(t.now-seen)
 		r.Owners = append(r.Owners, o)
 		return err
 	})
@@ -88,9 +88,9 @@ func (t txn) partitionsStatus(ctx context.Context, r *store.RelayStatus) error {
 		}
 		g, err := parseGaps(text)
 		if p.Owner != "" {
-			p.LeaseLeft = micros(until - t.now)
+			p.LeaseLeft = stored.Duration(until - t.now)
 		}
-		p.SettledAgo = micros(t.now - settled)
+		p.SettledAgo = stored.Duration(t.now - settled)
 		r.Partitions, missing = append(r.Partitions, p), append(missing, g)
 		r.Delivered += delivered
 		r.Failed += failed
@@ -118,7 +118,7 @@ func (t txn) backlog(ctx context.Context, r *store.RelayStatus, p *store.Partiti
 			return err
 		}
 	}
-	p.Backlog, p.Age = count(n), age(oldest, t.now)
+	p.Backlog, p.Age = count(n), stored.Age(oldest, t.now)
 	total := count(r.Backlog.N + p.Backlog.N)
 	total.AtLeast = total.AtLeast || r.Backlog.AtLeast || p.Backlog.AtLeast
 	r.Backlog, r.Age = total, max(r.Age, p.Age)

@@ -10,12 +10,14 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox in a MySQL or MariaDB database, with everything that relays and operators store about it. It is safe for
 // concurrent use. It needs no closing: close the *sql.DB when every relay has stopped.
 type Store struct {
+	sagaReader
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
@@ -25,7 +27,8 @@ type Store struct {
 	reading    pace
 	closing    closing
 	served     incarnations
-	writers    writers
+	wrote      stored.ByTx[gaps] // the sequences that a transaction has written
+	held       *stored.HeldStatements
 	wake       signal.Broadcast
 	places     chan struct{} // slots for limited transactions; nil if the pool is not bounded
 	placed     sync.Map      // transactions that have a slot
@@ -68,6 +71,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("mysql store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix), places: makePlaces(db)}
+	s.sagaReader, s.held = s.newSagaReader(), s.heldStatements()
 	var v server
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {

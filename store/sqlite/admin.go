@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -102,7 +103,7 @@ func (t txn) repartition(ctx context.Context, n int) error {
 
 // moveKeys gives every key of a table its partition among n.
 func (t txn) moveKeys(ctx context.Context, table string, n int) error {
-	keys, err := t.strings(ctx, fmt.Sprintf(keysSQL, table))
+	keys, err := stored.Column[string](ctx, t.query, fmt.Sprintf(keysSQL, table))
 	for _, key := range keys {
 		if err == nil {
 			_, err = t.exec(ctx, fmt.Sprintf(moveKeySQL, table), postrider.PartitionOf(key, "", n), key)

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -198,12 +197,4 @@ func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution
 	}
 	_, err := r.letGo(ctx, l.relay, l.key)
 	return err
-}
-
-// age returns the time since a stored moment, 0 without one.
-func age(at sql.Null[int64], now int64) time.Duration {
-	if !at.Valid {
-		return 0
-	}
-	return micros(now - at.V)
 }

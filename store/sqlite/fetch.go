@@ -2,11 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -120,7 +118,7 @@ func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
 		return false
 	}
 	b := &f.batches[batch]
-	b.Entries = append(b.Entries, store.Entry{Message: m, Err: err, Delay: delay(row.AvailableAt(), f.now)})
+	b.Entries = append(b.Entries, store.Entry{Message: m, Err: err, Delay: stored.Delay(row.AvailableAt(), f.now)})
 	b.Next.Position = seq
 	return true
 }
@@ -143,20 +141,6 @@ func (f *fetch) result() []store.Batch {
 		}
 	}
 	return out
-}
-
-// delay is how long a message with a delivery or due time (0: none) still has to wait.
-func delay(at, now int64) time.Duration {
-	if at <= 0 { // a program may have written any time before 1970, and the difference may overflow
-		return 0
-	}
-	return micros(at - now)
-}
-
-// micros returns a duration of n microseconds, capped at what a time.Duration holds (292 years).
-func micros(n int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Microsecond)
-	return time.Duration(max(-most, min(n, most))) * time.Microsecond
 }
 
 // budget is how many bytes may still be returned. The first record is always accepted.
@@ -205,20 +189,9 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 
 // parkedIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
 func (t txn) parkedIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
-	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
+	if out.Keys, err = stored.Column[string](ctx, t.query, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}
-	out.Sequences, err = t.sequences(ctx, parkedSequencesSQL, name, partition, position)
+	out.Sequences, err = stored.Column[int64](ctx, t.query, parkedSequencesSQL, name, partition, position)
 	return out, err
-}
-
-// sequences returns the sequences that a query finds.
-func (t txn) sequences(ctx context.Context, text string, args ...any) (seqs []int64, err error) {
-	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
-		var seq int64
-		err := rows.Scan(&seq)
-		seqs = append(seqs, seq)
-		return err
-	})
-	return seqs, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -32,7 +33,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		var until int64
 		err = t.get(ctx, effectSQL, []any{guard, id}, &claim.Done, &until)
 		if !claim.Done {
-			claim.Left = micros(until - t.now)
+			claim.Left = stored.Duration(until - t.now)
 		}
 		return err
 	})

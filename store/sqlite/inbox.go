@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -67,11 +68,11 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 	}
 	out := make([]store.ClaimResult, len(msgs))
 	err := s.consume("claim messages", tx, func(t txn) error {
-		fresh, err := t.strings(ctx, claimSQL, consumer, list(ids), t.now)
+		fresh, err := stored.Column[string](ctx, t.query, claimSQL, consumer, list(ids), t.now)
 		if err != nil {
 			return err
 		}
-		held, err := t.strings(ctx, heldAmongSQL, consumer, list(keys))
+		held, err := stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
 		if err != nil {
 			return err
 		}
@@ -85,22 +86,10 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 	return out, err
 }
 
-// strings returns the only column of a query.
-func (t txn) strings(ctx context.Context, text string, args ...any) ([]string, error) {
-	var out []string
-	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
-		var value string
-		err := rows.Scan(&value)
-		out = append(out, value)
-		return err
-	})
-	return out, err
-}
-
 // HeldAmong implements store.Parker.
 func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
 	err = s.consume("look for held keys", tx, func(t txn) error {
-		held, err = t.strings(ctx, heldAmongSQL, consumer, list(keys))
+		held, err = stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
 		return err
 	})
 	return held, err
@@ -135,17 +124,9 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 		if w.Known = err == nil; !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		return orNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+		return stored.OrNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
 	})
 	return w, err
-}
-
-// orNone ignores the absence of a row.
-func orNone(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	return err
 }
 
 // SetWatermark implements store.Ledger.
@@ -167,12 +148,9 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 // Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Incarnation, at.Offset}, func(rows *sql.Rows) error {
-			var some []byte
-			err := rows.Scan(&some)
-			out = append(out, some...)
-			return err
-		})
+		digests, err := stored.Column[[]byte](ctx, t.query, consumedSQL, consumer, at.Partition, at.Incarnation, at.Offset)
+		out = slices.Concat(digests...)
+		return err
 	})
 	return out, err
 }
@@ -189,7 +167,7 @@ func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
-		return orNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
+		return stored.OrNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
 	})
 	return v, err
 }
@@ -353,9 +331,9 @@ func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postri
 		var at int64
 		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence, m.ID}, &at)
 		if taken.Found = err == nil; taken.Found {
-			taken.ParkedFor = micros(t.now - at)
+			taken.ParkedFor = stored.Duration(t.now - at)
 		}
-		return orNone(err)
+		return stored.OrNone(err)
 	})
 	return taken, err
 }

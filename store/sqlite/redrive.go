@@ -37,7 +37,7 @@ func (r records) redrive(ctx context.Context, l chosenDead, how store.Resolution
 	var head bool
 	err = r.get(ctx, heldHeadSQL, []any{l.relay, l.key, l.seq}, &head)
 	held := err == nil
-	if err := orNone(err); err != nil {
+	if err := stored.OrNone(err); err != nil {
 		return err
 	}
 	due := sql.Null[int64]{V: r.now, Valid: !held}

@@ -64,9 +64,9 @@ func (t txn) relayStatus(ctx context.Context, r *store.RelayStatus) error {
 		var until, settled, delivered, failed int64
 		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &r.Kind, &p.Position, &settled, &delivered, &failed)
 		if p.Owner != "" {
-			p.LeaseLeft = micros(until - t.now)
+			p.LeaseLeft = stored.Duration(until - t.now)
 		}
-		p.SettledAgo = micros(t.now - settled)
+		p.SettledAgo = stored.Duration(t.now - settled)
 		r.Partitions = append(r.Partitions, p)
 		r.Delivered += delivered
 		r.Failed += failed
@@ -90,12 +90,12 @@ func (t txn) relayStatus(ctx context.Context, r *store.RelayStatus) error {
 		return err
 	}
 	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
-	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
+	r.OldestParked, r.OldestDead = stored.Age(oldestParked, t.now), stored.Age(oldestDead, t.now)
 	return t.each(ctx, ownersSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
 		var o store.OwnerStatus
 		var started, seen int64
 		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
-		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
+		o.Started, o.SeenAgo = stored.Time(started), stored.Duration(t.now-seen)
 		r.Owners = append(r.Owners, o)
 		return err
 	})
@@ -112,7 +112,7 @@ func (t txn) backlog(ctx context.Context, r *store.RelayStatus, p *store.Partiti
 	if err := t.get(ctx, oldestSQL, args, &oldest); err != nil {
 		return err
 	}
-	p.Backlog, p.Age = count(n), age(oldest, t.now)
+	p.Backlog, p.Age = count(n), stored.Age(oldest, t.now)
 	total := count(r.Backlog.N + p.Backlog.N)
 	total.AtLeast = total.AtLeast || r.Backlog.AtLeast || p.Backlog.AtLeast
 	r.Backlog, r.Age = total, max(r.Age, p.Age)
