@@ -56,11 +56,11 @@ func (db *database) checkIdle(at time.Time) error {
 			if c == nil {
 				continue
 			}
-			st, err := db.partitionStatus(db.relays[name], partition, db.snapshot(), at)
+			row, err := db.cursorRow(name, db.relays[name], partition, at)
 			if err != nil {
 				return err
 			}
-			if st.Backlog.N > 0 {
+			if row.Undelivered > 0 {
 				return fmt.Errorf("%w: %s in partition %d", store.ErrUndelivered, name, partition)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -18,7 +19,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 				continue
 			}
 			in := db.inbox(name)
-			st := store.ConsumerStatus{Name: name, Remembered: add(store.Count{}, store.Count{N: int64(len(in.claims))})}
+			st := store.ConsumerStatus{Name: name, Remembered: stored.Count(int64(len(in.claims)))}
 			for _, taken := range in.claims {
 				st.Oldest = max(st.Oldest, at.Sub(taken))
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -224,19 +223,8 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 	return err
 }
 
-// ownerStatus lists the owners, oldest first.
-func (r *relayState) ownerStatus(at time.Time) []store.OwnerStatus {
-	var out []store.OwnerStatus
-	for _, o := range r.owners {
-		if !o.member {
-			continue
-		}
-		out = append(out, store.OwnerStatus{
-			Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
-		})
+func (o *ownerState) status(at time.Time) store.OwnerStatus {
+	return store.OwnerStatus{
+		Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 	}
-	slices.SortFunc(out, func(a, b store.OwnerStatus) int {
-		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
-	})
-	return out
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Maintainer = (*Store)(nil)
+
 const (
 	// dropRows is how many messages one transaction drops.
 	dropRows = 1_000

@@ -15,6 +15,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Outbox[*sql.Tx] = (*Store)(nil)
+
 const (
 	// insertRows and insertBytes limit one INSERT.
 	insertRows  = 1_000

@@ -34,14 +34,7 @@ type Store struct {
 	placed     sync.Map      // transactions that have a slot
 }
 
-var (
-	_ store.Relay           = (*Store)(nil)
-	_ store.Maintainer      = (*Store)(nil)
-	_ store.StatusReader    = (*Store)(nil)
-	_ store.Administrator   = (*Store)(nil)
-	_ store.Records         = (*Store)(nil)
-	_ store.Outbox[*sql.Tx] = (*Store)(nil)
-)
+var _ store.Relay = (*Store)(nil)
 
 // New opens the outbox in the database that db connects to; Migrate must have created it. Allow db at least four connections:
 // each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer,

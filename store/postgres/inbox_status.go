@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	_, err = pgx.ForEachRow(rows, []any{&name, &n, &oldest}, func() error {
 		places[name] = len(out)
 		out = append(out, store.ConsumerStatus{
-			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit},
+			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: stored.Count(n),
 		})
 		return nil
 	})

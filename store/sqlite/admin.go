@@ -11,6 +11,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Administrator = (*Store)(nil)
+
 const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
 		ORDER BY relay, started_at LIMIT 1`

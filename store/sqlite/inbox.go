@@ -15,15 +15,6 @@ import (
 
 var _ store.Inbox[*sql.Tx] = (*Store)(nil)
 
-// consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
-// taken the write lock, and a transaction that the user began takes it with its first write.
-func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
-	if tx == nil {
-		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
-	}
-	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
-}
-
 const (
 	savepointSQL  = `SAVEPOINT postrider_inbox`
 	releasePutSQL = `RELEASE postrider_inbox`

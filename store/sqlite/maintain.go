@@ -14,6 +14,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Maintainer = (*Store)(nil)
+
 const (
 	// dropRows is how many messages one transaction drops: about 5 ms, during which no other writer can work.
 	dropRows = 1_000

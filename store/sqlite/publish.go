@@ -13,6 +13,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Outbox[*sql.Tx] = (*Store)(nil)
+
 // messageColumns are those of stored.Append, in the same order.
 const messageColumns = `id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
 	content_type, headers, correlation_id, causation_id, payload, available_at, created_at`

@@ -8,6 +8,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Records = (*Store)(nil)
+
 // records implements store.Reader and, in a transaction that writes, store.Writer.
 type records struct {
 	txn

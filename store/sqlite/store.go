@@ -32,14 +32,7 @@ type Store struct {
 	incarnation incarnation
 }
 
-var (
-	_ store.Relay           = (*Store)(nil)
-	_ store.Maintainer      = (*Store)(nil)
-	_ store.StatusReader    = (*Store)(nil)
-	_ store.Administrator   = (*Store)(nil)
-	_ store.Records         = (*Store)(nil)
-	_ store.Outbox[*sql.Tx] = (*Store)(nil)
-)
+var _ store.Relay = (*Store)(nil)
 
 // New opens the outbox that Migrate created in db, and sets the file to WAL mode if it is in another mode. Allow db at least four
 // connections: each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder,

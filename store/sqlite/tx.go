@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 // lockSQL changes nothing but, being a write, takes the write lock. As the first statement of a transaction it does what BEGIN
@@ -119,6 +120,15 @@ func (s *Store) transact(ctx context.Context, doing string, d durability, f func
 		}
 		return tx.Commit()
 	}))
+}
+
+// consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
+// taken the write lock, and a transaction that the user began takes it with its first write.
+func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
+	if tx == nil {
+		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
+	}
+	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
 }
 
 // relax makes commits on a connection not wait for the disk, until restore is called.
