@@ -76,9 +76,12 @@ func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
 		return err
 	}
 	if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{t.change(body, entry)}); err != nil {
-		return fmt.Errorf("save instance %s: %w", t.identity.ID, err)
+		return storeError{fmt.Errorf("save instance %s: %w", t.identity.ID, err)}
 	}
-	return e.publish(ctx, tx, t)
+	if err := e.publish(ctx, tx, t); err != nil { // what the definition makes has been checked
+		return storeError{err}
+	}
+	return nil
 }
 
 // body returns what the engine keeps of an instance for itself.
