@@ -205,7 +205,7 @@ func (w *sagaWorld[Tx]) load(ctx context.Context, s sagaStores[Tx]) (wait func()
 				w.mu.Lock()
 				w.started[o.ID] = o.Mode
 				w.mu.Unlock()
-				<-time.After(time.Duration(random.IntN(200)) * time.Millisecond)
+				<-time.After(time.Duration(random.IntN(300)) * time.Millisecond)
 			}
 		})
 	}
@@ -313,7 +313,7 @@ func (w *sagaWorld[Tx]) readEffects(db *sql.DB, into map[string]map[string]effec
 		w.t.Fatal(err)
 	}
 	var left int
-	if err := db.QueryRowContext(w.t.Context(), "select (select sum(total) from totals) - (select coalesce(sum(delta), 0) from saga_effects)").Scan(&left); err != nil {
+	if err := db.QueryRowContext(w.t.Context(), "select (select sum(total) from totals) - (select coalesce(sum(delta), 0) from saga_effects where step = 'charge')").Scan(&left); err != nil {
 		w.t.Fatal(err)
 	}
 	if left != 0 {
