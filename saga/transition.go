@@ -175,7 +175,11 @@ func (t *transition) entry() (store.SagaTransition, error) {
 
 // show returns an instance by its ID.
 func (e *Engine[Tx]) show(ctx context.Context, id string) (store.SagaInstance, error) {
-	in, err := e.store.ShowSaga(ctx, id)
+	return show(ctx, e.store, id)
+}
+
+func show(ctx context.Context, r store.SagaReader, id string) (store.SagaInstance, error) {
+	in, err := r.ShowSaga(ctx, id)
 	if errors.Is(err, store.ErrNoSaga) {
 		return in, fmt.Errorf("instance %s: %w", id, ErrNotFound)
 	}
