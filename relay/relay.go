@@ -34,7 +34,9 @@ type Relay struct {
 	owner    store.Owner
 	handlers handlers
 	publish  PublishFunc
-	tx       transactor // nil unless handlers have transactions
+	// background are the functions that run while the relay does.
+	background []func(ctx context.Context)
+	tx         transactor // nil unless handlers have transactions
 
 	// life ends when the relay must take no new work; calls ends when calls in progress must be cancelled.
 	life, calls              context.Context
@@ -160,6 +162,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
 	loops.Go(func() { r.slowLoop(background) })
+	for _, f := range r.background {
+		loops.Go(func() { f(background) })
+	}
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)

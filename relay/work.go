@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
@@ -40,8 +41,8 @@ func (r *Relay) worker() {
 		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, even after the call
 		for i, it := range batch {
-			if attempt := it.Attempts + 1; it.Message.Attempt != attempt {
-				it.Message.Attempt = attempt
+			if n := it.Attempts + 1; it.Message.Attempt != n {
+				it.Message.Attempt = n
 			}
 			msgs[i] = it.Message.Message
 		}
@@ -130,9 +131,9 @@ func readError(err error) (v result) {
 		}
 	}()
 	v = result{failed: true, outcome: postrider.OutcomeOf(err)}
-	v.cause = CauseText(v.outcome.Err)
+	v.cause = attempt.CauseText(v.outcome.Err)
 	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
-		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
+		v.cause = attempt.CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
 	}
 	v.follows = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
