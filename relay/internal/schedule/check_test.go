@@ -102,7 +102,7 @@ func (w *world) checkEnd() {
 		w.failf("%d deliveries are counted, want %d", w.db.delivered, delivered)
 	}
 	c := w.s.Counts()
-	if c != (Counts{}) || len(w.p.parked)+len(w.p.early)+len(w.p.withdrawn)+len(w.s.callsOut)+len(w.s.awaiting) > 0 {
+	if c != (Counts{}) || len(w.p.parked)+len(w.p.early)+len(w.p.withdrawn)+len(w.s.outlived.(ownCalls))+len(w.s.awaiting) > 0 {
 		w.failf("left in memory: %+v", c)
 	}
 }

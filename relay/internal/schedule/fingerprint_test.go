@@ -48,7 +48,7 @@ func (w *world) fingerprint() [16]byte {
 	for _, u := range w.s.uncertain {
 		b.print("uncertain", u.sequences)
 	}
-	b.print(w.s.callsOut)
+	b.print(w.s.outlived)
 	b.partition(w.p)
 	sum := sha256.Sum256([]byte(b.String()))
 	return [16]byte(sum[:16])
