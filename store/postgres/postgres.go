@@ -45,6 +45,8 @@ var (
 	_ store.Administrator  = (*Store)(nil)
 	_ store.Records        = (*Store)(nil)
 	_ store.Outbox[pgx.Tx] = (*Store)(nil)
+
+	_ store.TxPipeliner[pgx.Tx] = (*Store)(nil)
 )
 
 // New returns a store on a pool. The caller closes the pool, after the store. New reads nothing: Open, or the first use, checks
