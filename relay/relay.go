@@ -203,7 +203,7 @@ func (r *Relay) begin() error {
 	if err := r.fitTx(); err != nil {
 		return err
 	}
-	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil)
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
 	r.started = true
 	return nil
 }
@@ -251,11 +251,12 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	return cut
 }
 
-// leave releases the leases.
+// leave releases the leases. Calls that are still in progress have outlived them.
 func (r *Relay) leave(ctx context.Context) {
 	r.mu.Lock()
 	for _, p := range r.partitions {
 		p.expiry.Stop()
+		p.Lose()
 	}
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
