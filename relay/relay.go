@@ -57,7 +57,7 @@ type Relay struct {
 	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
 	answered      time.Time          // when the destination last answered
-	underWay      map[*call]struct{} // calls that another worker can replace
+	underWay      map[*call]struct{} // one for each worker
 	slow          int                // how many of them have been replaced
 	slowFull      bool               // no more can be replaced
 	failures      logLimit

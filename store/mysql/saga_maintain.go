@@ -124,7 +124,7 @@ func (t txn) purgeRoots(ctx context.Context, roots []string) (int, error) {
 		}
 		all, level = append(all, next...), next
 	}
-	locked, err := column[string](ctx, t, lockRunsSQL, all)
+	locked, err := stored.Column[string](ctx, t.query, lockRunsSQL, all)
 	if err != nil {
 		return 0, err
 	}

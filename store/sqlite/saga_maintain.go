@@ -83,11 +83,11 @@ const (
 // PurgeSagas implements store.SagaMaintenance.
 func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (n int, err error) {
 	err = s.write(ctx, "purge sagas", relaxed, func(t txn) error {
-		roots, err := t.strings(ctx, oldSagasSQL, t.now-endedFor.Microseconds(), limit)
+		roots, err := stored.Column[string](ctx, t.query, oldSagasSQL, t.now-endedFor.Microseconds(), limit)
 		if err != nil || len(roots) == 0 {
 			return err
 		}
-		runs, err := t.strings(ctx, familiesSQL, list(roots))
+		runs, err := stored.Column[string](ctx, t.query, familiesSQL, list(roots))
 		if err != nil {
 			return err
 		}
