@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/postrider/postrider/internal/drive"
 	"github.com/postrider/postrider/store"
 )
 
@@ -17,7 +18,7 @@ var (
 
 // MaxFailures is how many steps of a redrive may fail in a row. The wait after each doubles from a second to a minute, so
 // the redrive fails after about a quarter of an hour.
-const MaxFailures = 20
+const MaxFailures = drive.MaxFailures
 
 // Plan describes a redrive to start.
 type Plan struct {
@@ -94,18 +95,8 @@ func fail(r *store.Redrive, seen int, cause string, now time.Time) bool {
 		r.State, r.EndedAt, r.NextAt = store.RedriveFailed, now, time.Time{}
 		return true
 	}
-	r.NextAt = now.Add(backoff(*r))
+	r.NextAt = now.Add(drive.Backoff(r.Failures))
 	return true
-}
-
-// The wait after a failed step doubles between these bounds.
-const (
-	retryMin = time.Second
-	retryMax = time.Minute
-)
-
-func backoff(r store.Redrive) time.Duration {
-	return min(retryMin<<min(max(r.Failures-1, 0), 10), retryMax)
 }
 
 // cancel records that someone has cancelled the redrive. Errors: ErrRedriveEnded.
