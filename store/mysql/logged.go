@@ -94,7 +94,7 @@ func (r records) CountAllParked(ctx context.Context, relay string, limit int) (n
 // ParkReplayed implements store.LogWriter. The cursors of the partitions stand for the leases, and whoever parks messages locks them.
 func (r records) ParkReplayed(ctx context.Context, m store.ReplayedMessages) (int, error) {
 	partitions, sequences := m.Places()
-	if _, err := column[int](ctx, r.txn, lockCursorsSQL, m.Relay, partitions); err != nil {
+	if _, err := stored.Column[int](ctx, r.txn.query, lockCursorsSQL, m.Relay, partitions); err != nil {
 		return 0, err
 	}
 	parked, err := r.lockParked(ctx, m.Relay, sequences)
