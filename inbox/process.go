@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 // fate is what happens to a message that is not processed on arrival: it is parked or dead-lettered.
 type fate struct {
 	dead          bool
+	discarded     bool   // the dead letter is on record only
 	reason, cause string // of a dead letter; of a parked message the cause, if it is not an attempt's
 	park          store.ParkReason
 	after         time.Duration
@@ -87,7 +89,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	var left, passed []*item
 	ends := make(map[*item]end)
 	for _, it := range batch {
-		if it.fate != nil || c.handlers.knows(restored(it.msg).Type) {
+		if it.fate != nil || c.handlers.Knows(restored(it.msg).Type) {
 			left = append(left, it)
 			continue
 		}
@@ -150,7 +152,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	o := postrider.OutcomeOf(err)
 	cause := relay.CauseText(o.Err)
 	switch {
-	case errors.Is(err, errUnhandled):
+	case o.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled):
 		it.fate = &fate{park: store.ParkUnhandled, after: unhandledWait, cause: cause}
 		return 0
 	case o.Kind == postrider.Snoozed:
@@ -162,6 +164,10 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	}
 	now := time.Now()
 	it.failures = append(it.failures, failure{now, cause})
+	if o.Kind == postrider.Discarded {
+		it.fate = &fate{dead: true, discarded: true, reason: o.Reason, cause: cause}
+		return 0
+	}
 	n := len(it.failures)
 	c.note(func(s *Stats) { s.Failed++ })
 	switch {
@@ -197,7 +203,7 @@ func (it *item) refused(err error) (wait time.Duration) {
 	default:
 		cause := it.causeAfter(fmt.Sprintf("only a part of the message is stored, without payload (%d bytes, SHA-256 %x) and headers: %v",
 			len(it.msg.Payload), sha256.Sum256(it.msg.Payload), err))
-		it.fate = &fate{dead: true, reason: it.fate.reason, cause: cause}
+		it.fate = &fate{dead: true, discarded: it.fate.discarded, reason: it.fate.reason, cause: cause}
 		it.msg, it.standsIn = standInFor(it.msg), true
 	}
 	it.refusals = 0
@@ -226,10 +232,13 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		if c.cfg.Dedup == ByID {
 			c.in.count(ends[it] != duplicate)
 		}
-		if ends[it] == buried {
-			m := it.msg
+		if ends[it] == buried || ends[it] == discarded {
+			m, level, text := it.msg, slog.LevelError, "message is dead"
+			if ends[it] == discarded {
+				level, text = slog.LevelWarn, "message is discarded"
+			}
 			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's cause continues with its stack
-			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
+			c.cfg.Logger.Log(c.life, level, text, "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
 				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)
 		}
 	}
@@ -275,6 +284,7 @@ const (
 	putAside
 	putBehind // a held key
 	buried
+	discarded
 )
 
 func (s *Stats) count(e end) {
@@ -292,5 +302,7 @@ func (s *Stats) count(e end) {
 		s.Held++
 	case buried:
 		s.Dead++
+	case discarded:
+		s.Discarded++
 	}
 }

@@ -83,9 +83,9 @@ type Config struct {
 	// hold back the cursor or fill the memory. Default: 5 s. It applies to calls with a single message, and not to HandleTx,
 	// where a partition waits for its slowest message: bound that with AttemptTimeout.
 	ParkAfter time.Duration
-	// UnhandledFor is how long a message whose type has no handler is kept, counted from when it was first parked, before it is
-	// dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release does not dead-letter
-	// the messages of a newer one.
+	// UnhandledFor is how long a message whose type or schema version has no handler is kept, counted from when it was first
+	// parked, before it is dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release
+	// does not dead-letter the messages of a newer one.
 	UnhandledFor time.Duration
 	// UnavailableWait is how long a message is postponed, without counting an attempt, when its handler reports that a
 	// dependency is unavailable (postrider.Unavailable). Default: 5 s.

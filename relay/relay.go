@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -32,7 +33,7 @@ type Relay struct {
 	cfg      Config
 	store    store.Relay
 	owner    store.Owner
-	handlers handlers
+	handlers handlers.Set[postrider.Handler]
 	publish  PublishFunc
 	tx       transactor // nil unless handlers have transactions
 
@@ -84,9 +85,6 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, store: s, owner: newOwner(cfg.Version),
-		handlers: handlers{
-			typed: make(map[string]map[int]postrider.Handler), any: make(map[string]postrider.Handler),
-		},
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
@@ -192,7 +190,7 @@ func (r *Relay) begin() error {
 	switch {
 	case r.started:
 		return ErrStarted
-	case r.publish == nil && !r.handlers.some():
+	case r.publish == nil && !r.handlers.Some():
 		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
 	}
 	if err := r.fitTx(); err != nil {

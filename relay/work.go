@@ -11,12 +11,8 @@ import (
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
-// errUnhandled: no handler takes messages of this type.
-var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or skip its " +
-	"topic with Config.Topics")
-
 // errForeign: the message's topic was added to the relay's filter by a newer version than this process.
-var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", errUnhandled)
+var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", postrider.ErrUnhandled)
 
 // worker delivers until the relay ends, or until another worker replaces it during a slow call.
 func (r *Relay) worker() {
@@ -142,7 +138,7 @@ func readError(err error) (v result) {
 	}
 	v.follows = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
-	v.unhandled = errors.Is(err, errUnhandled)
+	v.unhandled = v.outcome.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)
 	_, v.broken = errors.AsType[*brokenCallError](err)
 	return v

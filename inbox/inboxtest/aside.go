@@ -21,6 +21,7 @@ func asideScenarios[Tx any]() []scenario[Tx] {
 		{"HeldKeyIsSeenByEveryProcess", heldSeenByAll[Tx]},
 		{"EveryVerdictDoesWhatItSays", everyVerdict[Tx]},
 		{"DeadLetterIsExplained", deadLetterIsExplained[Tx]},
+		{"DiscardedMessageIsOnRecord", discarded[Tx]},
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},

@@ -23,6 +23,7 @@ func asideTests[Tx any]() []inboxTest[Tx] {
 		{name: "KeyIsNotReleasedUnderAFollower", run: parkAgainstRelease[Tx]},
 		{name: "BuriedMessageIsExplained", run: buriedIsExplained[Tx]},
 		{name: "BuriedMessageCanHoldItsKey", run: buriedHoldsKey[Tx]},
+		{name: "DiscardedMessageHoldsNoKey", run: consumerDiscards[Tx]},
 		{name: "BuryingIsUndoneWithItsTransaction", run: buryingIsUndone[Tx]},
 		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx]},
 	}
