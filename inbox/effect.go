@@ -47,6 +47,9 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 		ctx = c.cfg.Propagator.Extract(ctx, m.Headers)
 	}
 	ctx = postrider.ContextWithMessage(ctx, m)
+	if p := relay.PolicyFor(c.cfg.Policies, m.Type); p != nil && p.MaxAttempts > 0 {
+		ctx = postrider.ContextWithMaxAttempts(ctx, p.MaxAttempts)
+	}
 	ctx, err := c.messageContext(ctx, m)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -162,29 +163,63 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		it.fate = &fate{park: store.ParkSnoozed, after: c.cfg.UnavailableWait, cause: cause}
 		return 0
 	}
-	now := time.Now()
+	now, n := time.Now(), len(it.failures)+1
+	rule, err := c.ruleFor(it, &o, err, n)
+	if err != nil {
+		o, cause = postrider.OutcomeOf(err), relay.CauseText(err)
+	}
 	it.failures = append(it.failures, failure{now, cause})
 	if o.Kind == postrider.Discarded {
 		it.fate = &fate{dead: true, discarded: true, reason: o.Reason, cause: cause}
 		return 0
 	}
-	n := len(it.failures)
 	c.note(func(s *Stats) { s.Failed++ })
 	switch {
 	case o.Kind == postrider.DeadLettered:
 		it.fate = &fate{dead: true, reason: o.Reason, cause: cause}
 		return 0
-	case n >= c.cfg.MaxAttempts:
+	case rule.discard:
+		it.fate = &fate{dead: true, discarded: true, reason: relay.IgnoredError, cause: cause}
+		return 0
+	case n >= rule.maxAttempts:
 		it.fate = &fate{dead: true, reason: AttemptsExhausted, cause: cause}
 		return 0
 	}
-	if wait = o.After; wait == 0 {
+	if wait = cmp.Or(o.After, rule.wait); wait == 0 {
 		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
 	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
 		it.fate = &fate{park: store.ParkRetry, after: wait}
 	}
 	return wait
+}
+
+// rule is what a policy says about a failed attempt.
+type rule struct {
+	maxAttempts int
+	wait        time.Duration // 0: the backoff of the configuration
+	discard     bool
+}
+
+// ruleFor applies the policy for a message to the error of attempt n. An error says that a function of the policy panicked.
+func (c *Consumer[Tx]) ruleFor(it *item, o *postrider.Outcome, err error, n int) (out rule, failed error) {
+	out.maxAttempts = c.cfg.MaxAttempts
+	p := relay.PolicyFor(c.cfg.Policies, restored(it.msg).Type)
+	if p == nil {
+		return out, nil
+	}
+	out.maxAttempts = cmp.Or(p.MaxAttempts, out.maxAttempts)
+	if o.Kind != postrider.Retried || p.Discard == nil && p.Wait == nil {
+		return out, nil
+	}
+	failed = safely(func() error {
+		out.discard = p.Discard != nil && p.Discard(err)
+		if p.Wait != nil {
+			out.wait = max(p.Wait(n, err), time.Millisecond)
+		}
+		return nil
+	})
+	return out, failed
 }
 
 // maxRefusals is how often the database refuses a message before something else is stored.

@@ -111,5 +111,5 @@ func (r *Relay) handle(ctx context.Context, m *postrider.Message) error {
 	if r.cfg.Propagator != nil {
 		ctx = r.cfg.Propagator.Extract(ctx, m.Headers)
 	}
-	return h(postrider.ContextWithMessage(ctx, m), m)
+	return h(postrider.ContextWithMessage(r.withMaxAttempts(ctx, m), m), m)
 }

@@ -43,7 +43,7 @@ func (r *Relay) outcome(batch []*item, results []result, i int, afterDead bool) 
 	follows := v.follows && i > 0 && schedule.SameQueue(batch[i-1], batch[i])
 	passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || follows)
 	// After a dead letter, messages that report an error are requeued, uncounted.
-	final := v.outcome.Kind == postrider.DeadLettered || v.outcome.Kind == postrider.Discarded
+	final := v.outcome.Kind == postrider.DeadLettered || v.outcome.Kind == postrider.Discarded || v.discarded
 	if v.cut || passed || afterDead && !final {
 		return schedule.Outcome{Kind: schedule.Unattempted}
 	}
@@ -148,13 +148,15 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 		return r.dead(it, o, v.outcome.Reason)
 	case v.outcome.Kind == postrider.Discarded:
 		o.Kind, o.Discarded, o.Attempts, o.Reason = schedule.Dead, true, it.Attempts+1, v.outcome.Reason
+	case v.discarded:
+		o.Kind, o.Discarded, o.Failed, o.Attempts, o.Reason = schedule.Dead, true, true, it.Attempts+1, IgnoredError
 	case v.outcome.Kind == postrider.Snoozed:
 		o.Reason = string(store.ParkSnoozed)
 	case v.outcome.Kind == postrider.BrokerUnavailable: // reported by a handler
 		o.Reason, o.After = string(store.ParkSnoozed), r.cfg.UnavailableWait
 	default:
 		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
-		if o.Attempts >= r.cfg.MaxAttempts {
+		if o.Attempts >= r.maxAttempts(m.Message) {
 			return r.dead(it, o, "attempts exhausted")
 		}
 		if o.After == 0 {

@@ -55,6 +55,7 @@ type Relay struct {
 	total         int                         // partitions of the outbox; fixed before any loop starts
 	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
+	rate          *rateLimit         // nil without MaxRate
 	answered      time.Time          // when the destination last answered
 	underWay      map[*call]struct{} // calls that another worker can replace
 	slow          int                // how many of them have been replaced
@@ -99,7 +100,10 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	r.finder, _ = s.(store.HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())
-	r.calls, r.endCalls = context.WithCancel(context.Background())
+	r.calls, r.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
+	if cfg.MaxRate > 0 {
+		r.rate = &rateLimit{perSecond: cfg.MaxRate, burst: float64(cfg.Burst)}
+	}
 	if cfg.Publisher != nil {
 		r.publish = cfg.Publisher.Publish
 		for i := len(cfg.PublishInterceptors) - 1; i >= 0; i-- {

@@ -58,7 +58,7 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	defer r.unlock()
 	for r.life.Err() == nil {
 		now := time.Now()
-		room := r.circuit.allows(r.cfg.MaxBatch, now)
+		room := r.allowed(now)
 		if room == 0 || r.sched.Ready() == 0 {
 			r.wake() // Take may have parked messages
 			r.changed.Wait()
@@ -69,6 +69,9 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 			r.lose(r.partitions[ended.Lease.Partition])
 		}
 		if len(batch) > 0 {
+			if r.rate != nil {
+				r.rate.spend(len(batch))
+			}
 			if len(batch) == 1 || r.publish == nil {
 				current.since = now
 				r.underWay[current] = struct{}{}
@@ -87,7 +90,7 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 		if !returned {
 			errs = fail(len(batch), &brokenCallError{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
-		r.complete(batch, results(errs), probe)
+		r.complete(batch, r.results(batch, errs), probe)
 	}()
 	errs = r.call(batch, msgs)
 	returned = true
@@ -102,6 +105,8 @@ type result struct {
 	canceled bool
 	// unhandled: no handler takes it. cut: the call was cut off by this process.
 	unhandled, cut bool
+	// discarded: the policy of its type discards it.
+	discarded bool
 	// timedOut: the call's time was up. broken: the call itself failed, which says nothing about any one message.
 	timedOut, broken bool
 }
@@ -110,7 +115,7 @@ type result struct {
 func (v *result) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
 // results parses the errors of a call; nil means that all succeeded.
-func results(errs []error) []result {
+func (r *Relay) results(batch []*item, errs []error) []result {
 	var out []result
 	for i, err := range errs {
 		if err == nil {
@@ -119,7 +124,7 @@ func results(errs []error) []result {
 		if out == nil {
 			out = make([]result, len(errs))
 		}
-		out[i] = readError(err)
+		out[i] = r.readResult(batch[i], err)
 	}
 	return out
 }
@@ -127,7 +132,7 @@ func results(errs []error) []result {
 func readError(err error) (v result) {
 	defer func() {
 		if p := recover(); p != nil {
-			broken := &PanicError{Value: fmt.Sprintf("a method of the returned %T: %v", err, p), Stack: string(debug.Stack())}
+			broken := newPanic(fmt.Sprintf("a method of the returned %T", err), p)
 			v = result{failed: true, outcome: postrider.OutcomeOf(broken), cause: broken.Error()}
 		}
 	}()
@@ -273,6 +278,10 @@ func (e *brokenCallError) Unwrap() error { return e.err }
 type PanicError struct {
 	Value any
 	Stack string
+}
+
+func newPanic(where string, v any) *PanicError {
+	return &PanicError{Value: fmt.Sprintf("%s: %v", where, v), Stack: string(debug.Stack())}
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }

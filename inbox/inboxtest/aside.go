@@ -22,6 +22,7 @@ func asideScenarios[Tx any]() []scenario[Tx] {
 		{"EveryVerdictDoesWhatItSays", everyVerdict[Tx]},
 		{"DeadLetterIsExplained", deadLetterIsExplained[Tx]},
 		{"DiscardedMessageIsOnRecord", discarded[Tx]},
+		{"PoliciesApplyToTheirTypes", policies[Tx]},
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},

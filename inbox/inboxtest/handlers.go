@@ -2,6 +2,7 @@ package inboxtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -249,3 +250,44 @@ func discarded[Tx any](w *world[Tx]) {
 		p.stop()
 	})
 }
+
+// policies: a policy's number of attempts, wait and ignored errors apply to its types, on arrival and to parked messages, and
+// handlers are told the number.
+func policies[Tx any](w *world[Tx]) {
+	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+		few, ignored, plain := w.message("a"), w.message("b"), w.message("c")
+		few.Type, ignored.Type = "invoice.sent", "order.viewed"
+		s.cfg.MaxAttempts = 4
+		s.cfg.Policies = []relay.Policy{
+			{Types: []string{"invoice.*"}, MaxAttempts: 2, Wait: relay.Fixed(time.Millisecond)},
+			{Types: []string{ignored.Type}, Discard: func(err error) bool { return errors.Is(err, errIgnored) }},
+		}
+		limits := map[string]int{few.Type: 2, ignored.Type: 4, plain.Type: 4}
+		s.prepare = func(c *inbox.Consumer[Tx]) {
+			for _, messageType := range []string{few.Type, ignored.Type, plain.Type} {
+				w.must(c.HandleFunc(messageType, func(ctx context.Context, _ Tx, m *postrider.Message) error {
+					if n := postrider.MaxAttemptsFromContext(ctx); n != limits[m.Type] {
+						w.t.Errorf("%s: told of %d attempts, want %d", m.Type, n, limits[m.Type])
+					}
+					if m.Type == ignored.Type && m.Attempt == 2 {
+						return errIgnored
+					}
+					return errBoom
+				}), "handle")
+			}
+		}
+		w.publish(few, ignored, plain)
+		p := w.start(s)
+		w.until("all have ended", func() bool { return len(w.letters(store.DeadAny)) == 3 })
+		attempts := map[string]int{few.ID: 2, ignored.ID: 2, plain.ID: 4}
+		for _, l := range w.letters(store.DeadAny) {
+			if l.Attempts != attempts[l.Message.ID] || (l.State == store.DeadDiscarded) != (l.Message.ID == ignored.ID) {
+				w.t.Errorf("dead letter %+v, want %d attempts", l, attempts[l.Message.ID])
+			}
+		}
+		w.untilQuiet()
+		p.stop()
+	})
+}
+
+var errIgnored = errors.New("the order was never viewed")
