@@ -63,7 +63,7 @@ func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Delivered}
 	}
-	if v, ok := errors.AsType[*verdict](err); ok {
+	if v, ok := errors.AsType[*outcomeError](err); ok {
 		o := v.outcome
 		if o.Err != nil {
 			o.Err = err
@@ -76,7 +76,7 @@ func OutcomeOf(err error) Outcome {
 // Retry asks for another attempt after a wait. The attempt counts, and after Config.MaxAttempts the message is
 // dead-lettered. If after is not positive, the relay's own backoff applies.
 func Retry(after time.Duration, err error) error {
-	return &verdict{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
+	return &outcomeError{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
 }
 
 // Snooze postpones the message without counting an attempt. A snoozed message with a key holds its key, since the
@@ -85,25 +85,25 @@ func Snooze(after time.Duration) error {
 	if after <= 0 {
 		after = time.Second
 	}
-	return &verdict{Outcome{Kind: Snoozed, After: after}}
+	return &outcomeError{Outcome{Kind: Snoozed, After: after}}
 }
 
 // Dead dead-letters the message at once, with a reason for the operator.
 func Dead(reason string, err error) error {
-	return &verdict{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
+	return &outcomeError{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
 }
 
 // Discard drops the message: nobody has to decide about it, and the next messages of its key follow, also where a dead letter
 // holds the key. The message stays on record: it is a dead letter in the state "discarded", with the reason and the error, and is
 // counted, shown and exported as such. What the handler did in its transaction is undone.
 func Discard(reason string, err error) error {
-	return &verdict{Outcome{Kind: Discarded, Reason: reason, Err: err}}
+	return &outcomeError{Outcome{Kind: Discarded, Reason: reason, Err: err}}
 }
 
 // Unavailable reports that the whole destination cannot be reached, so that every other message would fail too. The relay
 // opens its circuit: it counts no attempt, parks nothing, and sends one probe at a time until the destination is back.
 func Unavailable(err error) error {
-	return &verdict{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
+	return &outcomeError{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
 }
 
 // ErrUnhandled says that this process does not handle a message's type or schema version. A process of a newer release may:
@@ -112,9 +112,9 @@ func Unavailable(err error) error {
 var ErrUnhandled = errors.New("no handler takes the message")
 
 // verdict carries an Outcome in an error value.
-type verdict struct{ outcome Outcome }
+type outcomeError struct{ outcome Outcome }
 
-func (v *verdict) Error() string {
+func (v *outcomeError) Error() string {
 	o := v.outcome
 	switch o.Kind {
 	case Snoozed:
@@ -131,7 +131,7 @@ func (v *verdict) Error() string {
 	}
 }
 
-func (v *verdict) Unwrap() error { return v.outcome.Err }
+func (v *outcomeError) Unwrap() error { return v.outcome.Err }
 
 func cause(err error, text string) error {
 	if err == nil {

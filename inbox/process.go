@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -139,7 +140,7 @@ func (c *Consumer[Tx]) storeFailed(err error) time.Duration {
 	if c.storeFails++; c.storeFails == 1 {
 		c.cfg.Logger.Warn("consumer's transaction failed and is tried again", "consumer", c.cfg.Name, "error", err)
 	}
-	return relay.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
+	return attempt.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
 }
 
 func (c *Consumer[Tx]) storeAnswers() {
@@ -151,7 +152,7 @@ func (c *Consumer[Tx]) storeAnswers() {
 // judge decides what happens to a message whose attempt failed: a fate, or, if local, another attempt after a wait.
 func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duration) {
 	o := postrider.OutcomeOf(err)
-	cause := relay.CauseText(o.Err)
+	cause := attempt.CauseText(o.Err)
 	switch {
 	case o.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled):
 		it.fate = &fate{park: store.ParkUnhandled, after: unhandledWait, cause: cause}
@@ -166,7 +167,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 	now, n := time.Now(), len(it.failures)+1
 	rule, err := c.ruleFor(it, &o, err, n)
 	if err != nil {
-		o, cause = postrider.OutcomeOf(err), relay.CauseText(err)
+		o, cause = postrider.OutcomeOf(err), attempt.CauseText(err)
 	}
 	it.failures = append(it.failures, failure{now, cause})
 	if o.Kind == postrider.Discarded {
@@ -186,7 +187,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		return 0
 	}
 	if wait = cmp.Or(o.After, rule.wait); wait == 0 {
-		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
+		wait = attempt.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
 	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
 		it.fate = &fate{park: store.ParkRetry, after: wait}
@@ -229,7 +230,7 @@ const maxRefusals = 2
 // was to be parked is dead-lettered, and of a dead letter only what identifies and orders the message is stored.
 func (it *item) refused(err error) (wait time.Duration) {
 	it.refusals++
-	wait = relay.Backoff(storeRetryMin, storeRetryMax, it.refusals)
+	wait = attempt.Backoff(storeRetryMin, storeRetryMax, it.refusals)
 	switch {
 	case it.refusals < maxRefusals || it.standsIn:
 		return wait
@@ -267,7 +268,7 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		if c.cfg.Dedup == ByID {
 			c.in.count(ends[it] != duplicate)
 		}
-		if ends[it] == buried || ends[it] == discarded {
+		if ends[it] == deadLettered || ends[it] == discarded {
 			m, level, text := it.msg, slog.LevelError, "message is dead"
 			if ends[it] == discarded {
 				level, text = slog.LevelWarn, "message is discarded"
@@ -316,9 +317,9 @@ const (
 	applied end = iota
 	duplicate
 	skipped
-	putAside
-	putBehind // a held key
-	buried
+	parkedFailed
+	parkedQueued // a held key
+	deadLettered
 	discarded
 )
 
@@ -330,12 +331,12 @@ func (s *Stats) count(e end) {
 		s.Duplicates++
 	case skipped:
 		s.Skipped++
-	case putAside:
+	case parkedFailed:
 		s.Parked++
-	case putBehind:
+	case parkedQueued:
 		s.Parked++
 		s.Held++
-	case buried:
+	case deadLettered:
 		s.Dead++
 	case discarded:
 		s.Discarded++

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/store"
 )
 
@@ -34,7 +35,7 @@ func Fixed(wait time.Duration) func(attempt int, err error) time.Duration {
 
 // Exponential returns a Policy.Wait that is random between 0 and min(limit, base·2^(n−1)) after attempt n ("full jitter").
 func Exponential(base, limit time.Duration) func(attempt int, err error) time.Duration {
-	return func(attempt int, _ error) time.Duration { return Backoff(base, limit, attempt) }
+	return func(n int, _ error) time.Duration { return attempt.Backoff(base, limit, n) }
 }
 
 // PolicyFor returns the first of the policies that applies to a message type, or nil.

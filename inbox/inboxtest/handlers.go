@@ -193,7 +193,7 @@ func newerVersionWaits[Tx any](w *world[Tx]) {
 	if h := w.held()[0]; h.Reason != store.ParkUnhandled || h.Attempts != 0 || !strings.Contains(h.Cause, "schema version 3") {
 		w.t.Errorf("held key is %+v", h)
 	}
-	if n := len(w.letters("")); n != 0 {
+	if n := len(w.deadLetters("")); n != 0 {
 		w.t.Errorf("%d dead letters, want none", n)
 	}
 	old.stop()
@@ -237,14 +237,14 @@ func discarded[Tx any](w *world[Tx]) {
 		w.publish(msgs...)
 		p := w.start(s)
 		w.untilEffects(msgs[2].ID)
-		w.until("all are on record", func() bool { return len(w.letters(store.DeadDiscarded)) == 3 })
-		for _, l := range w.letters(store.DeadDiscarded) {
+		w.until("all are on record", func() bool { return len(w.deadLetters(store.DeadDiscarded)) == 3 })
+		for _, l := range w.deadLetters(store.DeadDiscarded) {
 			if l.Reason != "obsolete" || l.ResolvedBy != consumer || l.Attempts != len(l.History) && l.Message.ID != msgs[1].ID {
 				w.t.Errorf("discarded: %+v", l)
 			}
 		}
 		w.untilQuiet()
-		if n := len(w.letters("")); n != 0 {
+		if n := len(w.deadLetters("")); n != 0 {
 			w.t.Errorf("%d open dead letters, want none", n)
 		}
 		p.stop()
@@ -278,9 +278,9 @@ func policies[Tx any](w *world[Tx]) {
 		}
 		w.publish(few, ignored, plain)
 		p := w.start(s)
-		w.until("all have ended", func() bool { return len(w.letters(store.DeadAny)) == 3 })
+		w.until("all have ended", func() bool { return len(w.deadLetters(store.DeadAny)) == 3 })
 		attempts := map[string]int{few.ID: 2, ignored.ID: 2, plain.ID: 4}
-		for _, l := range w.letters(store.DeadAny) {
+		for _, l := range w.deadLetters(store.DeadAny) {
 			if l.Attempts != attempts[l.Message.ID] || (l.State == store.DeadDiscarded) != (l.Message.ID == ignored.ID) {
 				w.t.Errorf("dead letter %+v, want %d attempts", l, attempts[l.Message.ID])
 			}

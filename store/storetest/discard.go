@@ -20,7 +20,7 @@ func discardedIsOnRecord(e *env) {
 		{Sequence: read[1].Message.Sequence, Key: "order/1", FromLog: true, Reason: "ignored error", Attempts: 1, Discarded: true},
 		{Sequence: read[2].Message.Sequence, Key: "order/1", FromLog: true, Reason: "refused", Cause: "bad", Attempts: 1},
 	}})
-	letters := e.letters(store.DeadFilter{State: store.DeadDiscarded})
+	letters := e.deadLetters(store.DeadFilter{State: store.DeadDiscarded})
 	if len(letters) != 2 {
 		e.t.Fatalf("discarded: %+v, want two", letters)
 	}
@@ -33,7 +33,7 @@ func discardedIsOnRecord(e *env) {
 	if second.Reason != "ignored error" || second.Cause != "" || len(second.History) != 0 || second.ResolvedBy != "r" || second.ResolvedAt.IsZero() {
 		e.t.Errorf("discarded from the log: %+v", second)
 	}
-	open := e.letters(store.DeadFilter{})
+	open := e.deadLetters(store.DeadFilter{})
 	if len(open) != 1 || open[0].Reason != "refused" || open[0].ResolvedBy != "" || !open[0].ResolvedAt.IsZero() {
 		e.t.Errorf("open: %+v, want the refused message", open)
 	}
@@ -53,7 +53,7 @@ func consumerDiscards[Tx any](e *inboxEnv[Tx]) {
 		}
 	}
 	e.deadLetter("c", true, list...)
-	discarded := e.letters(store.DeadFilter{Relay: "c", State: store.DeadDiscarded})
+	discarded := e.deadLetters(store.DeadFilter{Relay: "c", State: store.DeadDiscarded})
 	if len(discarded) != 2 {
 		e.t.Fatalf("discarded: %+v, want two", discarded)
 	}
