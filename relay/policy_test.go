@@ -105,7 +105,7 @@ func TestRetryOfAHandlerComesBeforeThePolicy(t *testing.T) {
 func TestIgnoredErrorDiscards(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("the order is gone")
-	answer := func(m *postrider.Message) error {
+	answer := func(_ context.Context, m *postrider.Message) error {
 		switch m.Key {
 		case "gone":
 			return gone
@@ -114,28 +114,7 @@ func TestIgnoredErrorDiscards(t *testing.T) {
 		}
 		return errBoom
 	}
-	for name, prepare := range map[string]func(b *bundle, cfg relay.Config) *relay.Relay{
-		"handler": func(b *bundle, cfg relay.Config) *relay.Relay {
-			r := b.relay(cfg)
-			handle(b.t, r, func(_ context.Context, m *postrider.Message) error { return answer(m) })
-			return r
-		},
-		"HandleTx": func(b *bundle, cfg relay.Config) *relay.Relay {
-			r := b.relay(cfg)
-			handleTx(b.t, r, answer)
-			return r
-		},
-		"publisher": func(b *bundle, cfg relay.Config) *relay.Relay {
-			cfg.Publisher = publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
-				errs := make([]error, len(msgs))
-				for i, m := range msgs {
-					errs[i] = answer(m)
-				}
-				return errs
-			})
-			return b.relay(cfg)
-		},
-	} {
+	for name, prepare := range everyWay {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -144,7 +123,7 @@ func TestIgnoredErrorDiscards(t *testing.T) {
 				r := prepare(b, relay.Config{MaxAttempts: 3, OnDead: relay.HoldKey, Policies: []relay.Policy{
 					{Types: []string{"other"}, Discard: func(error) bool { return true }},
 					{Discard: func(err error) bool { return errors.Is(err, gone) }},
-				}})
+				}}, answer)
 				b.start(r)
 				pass(5 * time.Minute)
 				st := b.status()

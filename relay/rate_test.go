@@ -48,28 +48,7 @@ func (c *meter) wantRate(t *testing.T, what string, least, total, most int) {
 // counted as attempts, however long that is.
 func TestMaxRate(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(b *bundle, cfg relay.Config, c *meter, j *journal) *relay.Relay{
-		"handler": func(b *bundle, cfg relay.Config, c *meter, j *journal) *relay.Relay {
-			r := b.relay(cfg)
-			handle(b.t, r, func(_ context.Context, m *postrider.Message) error { c.count(1); j.note(m); return nil })
-			return r
-		},
-		"HandleTx": func(b *bundle, cfg relay.Config, c *meter, j *journal) *relay.Relay {
-			r := b.relay(cfg)
-			handleTx(b.t, r, func(m *postrider.Message) error { c.count(1); j.note(m); return nil })
-			return r
-		},
-		"publisher": func(b *bundle, cfg relay.Config, c *meter, j *journal) *relay.Relay {
-			cfg.Publisher = publisherFunc(func(_ context.Context, msgs []*postrider.Message) []error {
-				c.count(len(msgs))
-				for _, m := range msgs {
-					j.note(m)
-				}
-				return nil
-			})
-			return b.relay(cfg)
-		},
-	} {
+	for name, prepare := range everyWay {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -81,7 +60,10 @@ func TestMaxRate(t *testing.T) {
 					b.publish(m)
 				}
 				c := newMeter()
-				r := prepare(b, relay.Config{MaxRate: 10, Burst: 5, ParkAfter: time.Second}, c, j)
+				r := prepare(b, relay.Config{MaxRate: 10, Burst: 5, ParkAfter: time.Second}, func(ctx context.Context, m *postrider.Message) error {
+					c.count(1)
+					return j.take(ctx, m)
+				})
 				b.start(r)
 				pass(50 * time.Second)
 				c.wantRate(t, "after 50 s", 480, 520, 25)
