@@ -81,6 +81,9 @@ type DeadOutcome struct {
 	// last attempt, up to 4,000 bytes.
 	Reason, Cause string
 	Attempts      int
+	// Discarded: nobody has to decide about it. The dead letter is written in the state DeadDiscarded, resolved by the relay,
+	// with Reason as its resolution.
+	Discarded bool
 }
 
 // Settled is the result of a Settle call.

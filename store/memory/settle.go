@@ -156,7 +156,10 @@ func (db *database) settle(name string, st store.Settlement, at time.Time) {
 		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
 			parked.take(d.Sequence)
 			row.history = remember(row.history, d.Attempts, at, d.Cause)
-			db.deadLetter(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
+			l := db.deadLetter(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
+			if d.Discarded {
+				l.close(store.DeadDiscarded, name, d.Reason, at)
+			}
 		}
 	}
 	for _, seq := range st.Removed {

@@ -57,7 +57,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 	if err != nil {
 		return nil, err
 	}
-	in, err := gather([]store.Settlement{st}, n)
+	in, err := gather(name, []store.Settlement{st}, n)
 	if err != nil {
 		return nil, err
 	}

@@ -199,7 +199,7 @@ func notFoundUndoes[Tx any](e *inboxEnv[Tx]) {
 		{Sequence: 1 << 40, Key: "k", FromLog: true, Reason: store.ParkRetry},
 	}})
 	if err == nil {
-		e.t.Error("a message that is nowhere was put aside")
+		e.t.Error("a message that is nowhere was parked")
 	}
 	e.wantEffects()
 }
