@@ -19,8 +19,8 @@ func (p commands) diffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff --new FILE",
 		Short: "Say which running instances a new build would stop",
-		Long: `Say what becomes of the instances that have not ended when a build is deployed. FILE has the graphs of all its definitions, as
-Definition.Graph returns them, one JSON value after another.
+		Long: `Say what becomes of the instances that have not ended when a build is deployed. FILE has the graphs of all its
+definitions, as Definition.Graph returns them, one JSON value after another.
 
   same                          the build has the definition of the instance
   policy                        the same, with other timeouts, attempts, roles or topics, which apply from then on
