@@ -160,7 +160,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	defer c.endLife()
 	stopped := context.AfterFunc(ctx, c.endLife)
 	defer stopped()
-	woken := context.AfterFunc(c.life, c.tell)
+	woken := context.AfterFunc(c.life, c.wakeWaiters)
 	defer woken()
 
 	if c.life.Err() != nil {
@@ -304,7 +304,7 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 // The consumer continues to run. Drain does not wait for parked messages, nor for messages that the broker has not
 // delivered yet. Errors: that of ctx; ErrStopped when the consumer ends first.
 func (c *Consumer[Tx]) Drain(ctx context.Context) error {
-	woken := context.AfterFunc(ctx, c.tell)
+	woken := context.AfterFunc(ctx, c.wakeWaiters)
 	defer woken()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -345,8 +345,8 @@ func (c *Consumer[Tx]) Ready() error {
 	return c.retries.Ready()
 }
 
-// tell wakes all waiting goroutines.
-func (c *Consumer[Tx]) tell() {
+// wakeWaiters wakes all waiting goroutines.
+func (c *Consumer[Tx]) wakeWaiters() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.work.Broadcast()

@@ -56,7 +56,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
 			c.storeAnswers()
 			wait = now[0].refused(res.err)
-		case res.failed == nil: // the database, as far as one can tell
+		case res.failed == nil: // no handler failed, so the database did
 			for _, it := range now {
 				it.alone = it.alone || len(now) > 1
 			}

@@ -62,7 +62,7 @@ func TestFailureHoldsItsKeyAndNothingElse(t *testing.T) {
 		if err := r.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want(t, "bad on the main line again", j.of("bad")[4:], []string{"m008"})
+		want(t, "bad on the way from the log again", j.of("bad")[4:], []string{"m008"})
 	})
 }
 

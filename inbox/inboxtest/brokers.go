@@ -120,7 +120,7 @@ func (b *brokerTest[Tx]) join() *process[Tx] {
 	p = b.build(setting[Tx]{
 		cfg: cfg, reads: unreliable{b.source.Join(b.t), b.faulty},
 		handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			if err := p.line.using(tx, func() error { return b.effect(ctx, tx, m) }); err != nil {
+			if err := p.connection.using(tx, func() error { return b.effect(ctx, tx, m) }); err != nil {
 				return err
 			}
 			if b.faulty(8) {

@@ -283,7 +283,7 @@ func commitRefused[Tx any](w *world[Tx]) {
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID == bad {
-				p.line.refuse(tx)
+				p.connection.refuse(tx)
 			}
 			return w.effect(ctx, tx, m)
 		}
