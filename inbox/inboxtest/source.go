@@ -50,13 +50,8 @@ func relayAsSource[Tx any](w *world[Tx]) {
 					}
 					return nil
 				}}}
-<<<<<<< HEAD
-			reads, err := inbox.FromRelay(line, relay.Config{
-				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 250 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-=======
 			reads, err := inbox.FromRelay(connection, relay.Config{
-				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
->>>>>>> w-core
+				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 250 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 			})
 			w.must(err, "read the outbox")
 			s := setting[Tx]{reads: reads, fault: fault, handler: h, cfg: inbox.ConsumerConfig{Batch: n, MaxAttempts: 20}}
