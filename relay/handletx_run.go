@@ -37,7 +37,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)
-		r.undone(batch, at, readError(err))
+		r.undone(batch, at, r.readResult(batch[at], err))
 		return
 	}
 	r.mu.Lock()

@@ -21,6 +21,8 @@ func parkingScenarios[Tx any]() []scenario[Tx] {
 		{"HeldKeyIsSeenByEveryProcess", heldSeenByAll[Tx]},
 		{"EveryVerdictDoesWhatItSays", everyOutcome[Tx]},
 		{"DeadLetterIsExplained", deadLetterIsExplained[Tx]},
+		{"DiscardedMessageIsOnRecord", discarded[Tx]},
+		{"PoliciesApplyToTheirTypes", policies[Tx]},
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},

@@ -34,9 +34,10 @@ var rules = []rule{
 	// These packages use the interfaces of stores.
 	{"deadletter", []string{".", "internal", "store"}},
 	{"outbox", []string{".", "internal", "store"}},
-	{"relay/internal/schedule", []string{"store"}},        // a state machine of plain data
-	{"relay", []string{".", "internal", "store", "held"}}, // a relay applies decisions
+	{"relay/internal/schedule", []string{"store"}},                  // a state machine of plain data
+	{"relay", []string{".", "internal", "store", "held", "replay"}}, // a relay applies decisions, and keeps the log for replays
 	{"held", []string{".", "internal", "store"}},
+	{"replay", []string{".", "internal", "store"}},
 	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
@@ -46,7 +47,7 @@ var rules = []rule{
 	{"resilience", []string{".", "internal"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
-	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "outbox", "relay", "inbox"}},
+	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "outbox", "relay", "inbox"}},
 	{"store/*", []string{".", "internal", "store"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},

@@ -172,6 +172,9 @@ func removedWithEffect[Tx any](e *inboxEnv[Tx]) {
 	if got := w.firstDue().Sequence; got != records[1].Message.Sequence {
 		e.t.Errorf("due is message %d, want the second, %d", got, records[1].Message.Sequence)
 	}
+	if n := e.status("r").Delivered; n != 1 {
+		e.t.Errorf("%d messages count as delivered, want 1", n)
+	}
 }
 
 func notParkedUndoes[Tx any](e *inboxEnv[Tx]) {

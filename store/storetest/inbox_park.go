@@ -23,6 +23,7 @@ func parkingTests[Tx any]() []inboxTest[Tx] {
 		{name: "KeyIsNotReleasedUnderAFollower", run: parkAgainstRelease[Tx]},
 		{name: "DeadLetteredMessageIsExplained", run: deadIsExplained[Tx]},
 		{name: "DeadLetteredMessageCanHoldItsKey", run: deadHoldsKey[Tx]},
+		{name: "DiscardedMessageHoldsNoKey", run: consumerDiscards[Tx]},
 		{name: "DeadLetteringIsUndoneWithItsTransaction", run: deadLetteringIsUndone[Tx]},
 		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx]},
 	}

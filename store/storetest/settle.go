@@ -17,6 +17,7 @@ var settleTests = []test{
 	{name: "RemovedMessageIsParkedNoLonger", run: removedMessage},
 	{name: "WhatAnOperatorTookAwayStaysAway", run: takenAwayStaysAway},
 	{name: "DeadLetterHasTheWholeMessageAndItsHistory", run: deadLetterIsWhole},
+	{name: "DiscardedMessageIsOnRecord", run: discardedIsOnRecord},
 	{name: "LongCausesAndHistoriesAreCut", run: longCausesAreCut},
 	{name: "HeldKeySinceIsKept", run: heldSinceIsKept},
 	{name: "KeyThatWaitsForADecisionIsNotDue", run: undecidedIsNotDue},

@@ -191,8 +191,8 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		}
 		then := p.tracker.reach(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
-		out.DeliveredCount += int64(len(batch))
 	}
+	out.DeliveredCount += int64(len(batch))
 	for _, it := range batch {
 		if it.parked {
 			out.Removed = append(out.Removed, it.Sequence)
@@ -226,9 +226,6 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 		p.tracker.advance()
 		p.moved = p.tracker.cursor != out.Cursor // because of what was settled since
 		soonest = p.Settled(out, released, now)
-	} else { // its transaction moves no cursor and counts nothing
-		p.pending.DeliveredCount += int64(done)
-		p.counted()
 	}
 	p.closeTx(q)
 	return soonest
