@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,12 @@ import (
 type Inbox[Tx any] struct {
 	store        store.Inbox[Tx]
 	hits, misses atomic.Int64
+
+	removing sync.WaitGroup
+	mu       sync.Mutex
+	keep     time.Duration        // of the records of Process; negative: forever
+	removeAt map[string]time.Time // when old records of a consumer are removed next
+	closed   bool
 }
 
 // New returns an inbox on a store.
@@ -22,7 +29,7 @@ func New[Tx any](store store.Inbox[Tx]) (*Inbox[Tx], error) {
 	if store == nil {
 		return nil, errors.New("inbox: New needs a store")
 	}
-	return &Inbox[Tx]{store: store}, nil
+	return &Inbox[Tx]{store: store, keep: defaultKeep, removeAt: make(map[string]time.Time)}, nil
 }
 
 // Process records in the transaction tx that consumer takes a message, and says whether it is new. If it is, process it
@@ -33,7 +40,7 @@ func New[Tx any](store store.Inbox[Tx]) (*Inbox[Tx], error) {
 // A message that an operator replayed (postrider.Message.Replay) is new if the replay names the consumer; otherwise only if the
 // consumer has not taken it before.
 //
-// The record stays until RemoveOlder removes it. Errors: store.ErrNoTransaction for a nil or finished transaction; the
+// The record stays for 90 days, or as KeepRecords says. Errors: store.ErrNoTransaction for a nil or finished transaction; the
 // store's.
 func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (fresh bool, err error) {
 	if m == nil || m.ID == "" || consumer == "" {
@@ -49,6 +56,7 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 		return false, fmt.Errorf("take message %s for consumer %s: %w", m.ID, consumer, err)
 	}
 	in.count(results[0].Fresh)
+	in.removeOld(consumer)
 	return results[0].Fresh, nil
 }
 
@@ -56,8 +64,8 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 const removeBatch = 1_000
 
 // RemoveOlder removes the records of messages that consumer took longer than age ago, in transactions of up to 1,000 messages,
-// and returns how many. Choose an age after which no broker, redrive or replay delivers a message again. A Consumer does
-// this automatically. Errors: the store's; the count of those removed before is returned too.
+// and returns how many. Choose an age after which no broker, redrive or replay delivers a message again. Process and a Consumer
+// do this automatically. Errors: the store's; the count of those removed before is returned too.
 func (in *Inbox[Tx]) RemoveOlder(ctx context.Context, consumer string, age time.Duration) (total int, err error) {
 	for n := removeBatch; n == removeBatch && err == nil; total += n {
 		n, err = in.store.RemoveClaims(ctx, consumer, age, removeBatch)

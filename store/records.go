@@ -35,6 +35,8 @@ type Reader interface {
 	CountCauses(ctx context.Context, f DeadFilter, limit int) ([]CauseCount, error)
 	// Edits returns the edits of a dead letter, oldest first.
 	Edits(ctx context.Context, number int64) ([]Edited, error)
+	// CountResolved counts the dead letters that a query selects, without its Limit.
+	CountResolved(ctx context.Context, q ResolvedQuery) (int64, error)
 	// Redrive returns one redrive, without Outcome. Errors: ErrNoRedrive.
 	Redrive(ctx context.Context, id int64) (Redrive, error)
 	// Redrives returns up to limit redrives of a state ("" for all) with IDs below before, newest first.
@@ -60,6 +62,10 @@ type Writer interface {
 	// queued for it. A key that waits for the decision about one of them becomes due. All of them were locked by the last
 	// LockDead.
 	Resolve(ctx context.Context, numbers []int64, r Resolution) error
+	// RemoveResolved removes dead letters that a query selects, with their edits, and returns how many, and the last number that it
+	// considered, 0 if there was none. It keeps those whose messages their relay may read from the log again: a dead letter
+	// says that such a message is not to be delivered from there.
+	RemoveResolved(ctx context.Context, q ResolvedQuery) (removed int, last int64, err error)
 	// EditDead stores an edit, and keeps the content before it exactly as it is stored, even if it cannot be read.
 	EditDead(ctx context.Context, number int64, e Edit) error
 	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Until the transaction ends,
@@ -81,6 +87,17 @@ type DeadQuery struct {
 	// After (exclusive) and UpTo (inclusive) bound the numbers; 0 means unbounded.
 	After, UpTo int64
 	// Limit is the maximum number of results; 0 means unlimited.
+	Limit int
+}
+
+// ResolvedQuery selects dead letters that were redriven or discarded, in the order of their numbers.
+type ResolvedQuery struct {
+	// Relay is the name of a relay or consumer; "" for all.
+	Relay string
+	// Before is when they were resolved at the latest, exclusive.
+	Before time.Time
+	// After (exclusive) bounds the numbers, Limit the number of dead letters.
+	After int64
 	Limit int
 }
 

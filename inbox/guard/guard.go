@@ -11,6 +11,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -39,6 +40,7 @@ type Guard struct {
 	store        store.Effects
 	cfg          Config
 	hits, misses atomic.Int64
+	removeAt     atomic.Int64 // when old side effects are removed next, in Unix nanoseconds
 }
 
 // Config configures a Guard. The zero value of each field means its default.
@@ -47,6 +49,9 @@ type Config struct {
 	Name string
 	// Lease is how long an attempt may take before others may try. Default: 1 minute.
 	Lease time.Duration
+	// Keep is how long the guard remembers that a side effect was run: whoever claims its ID later runs it again. Once a minute,
+	// a call of Complete removes what is older. Default: 90 days; negative: forever, or until RemoveOlder.
+	Keep time.Duration
 }
 
 // New returns a guard. It reports all configuration errors at once.
@@ -61,9 +66,8 @@ func New(store store.Effects, cfg Config) (*Guard, error) {
 	if cfg.Lease < 0 {
 		errs = append(errs, fmt.Errorf("guard: Lease must not be negative, is %s", cfg.Lease))
 	}
-	if cfg.Lease == 0 {
-		cfg.Lease = time.Minute
-	}
+	cfg.Lease = cmp.Or(cfg.Lease, time.Minute)
+	cfg.Keep = cmp.Or(cfg.Keep, 90*24*time.Hour)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -113,7 +117,23 @@ func (c *Claim) Complete(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("complete side effect %s of %s: %w", c.guard.cfg.Name, c.id, err)
 	}
+	c.guard.removeOld(ctx)
 	return nil
+}
+
+// removeEvery is the time between removals of old side effects.
+const removeEvery = time.Minute
+
+// removeOld removes side effects older than Keep, at most removeBatch of them; if there are more, the next call continues. If it
+// fails, so that they stay for another minute, the side effect that was just completed is not affected.
+func (g *Guard) removeOld(ctx context.Context) {
+	now, next := time.Now(), g.removeAt.Load()
+	if g.cfg.Keep < 0 || now.UnixNano() < next || !g.removeAt.CompareAndSwap(next, now.Add(removeEvery).UnixNano()) {
+		return
+	}
+	if n, err := g.store.RemoveEffects(ctx, g.cfg.Name, g.cfg.Keep, removeBatch); err == nil && n == removeBatch {
+		g.removeAt.Store(now.UnixNano())
+	}
 }
 
 // Fail releases the right, because the side effect did not happen: the next attempt need not wait for the end of the
@@ -148,7 +168,7 @@ func (g *Guard) Do(ctx context.Context, id string, do func(ctx context.Context, 
 const removeBatch = 1_000
 
 // RemoveOlder removes side effects that were done longer than age ago, in transactions of up to 1,000, and returns how many.
-// Choose an age after which nothing claims them again. Errors: the store's; the count of those removed before is returned
+// The guard removes those older than Config.Keep by itself. Choose an age after which nothing claims them again. Errors: the store's; the count of those removed before is returned
 // too.
 func (g *Guard) RemoveOlder(ctx context.Context, age time.Duration) (total int, err error) {
 	for n := removeBatch; n == removeBatch && err == nil; total += n {

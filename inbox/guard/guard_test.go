@@ -3,12 +3,14 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox/guard"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -16,13 +18,13 @@ var errBoom = errors.New("boom")
 
 func guards(t *testing.T) (one, two *guard.Guard) {
 	t.Helper()
-	store := memory.New(memory.Config{})
+	s := memory.New(memory.Config{})
 	cfg := guard.Config{Name: "charge", Lease: time.Minute}
-	one, err := guard.New(store, cfg)
+	one, err := guard.New(s, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two, err = guard.New(store.Reopen(), cfg); err != nil {
+	if two, err = guard.New(s.Reopen(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	return one, two
@@ -111,4 +113,88 @@ func TestGuardConfig(t *testing.T) {
 	if !ok || len(joined.Unwrap()) != 3 {
 		t.Errorf("error is %v, want all three errors", err)
 	}
+}
+
+// counting counts calls of RemoveEffects, which may fail.
+type counting struct {
+	store.Effects
+	calls, removed int
+	fails          error
+}
+
+func (c *counting) RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+	c.calls++
+	if c.fails != nil {
+		return 0, c.fails
+	}
+	n, err := c.Effects.RemoveEffects(ctx, guard, age, limit)
+	c.removed += n
+	return n, err
+}
+
+// TestGuardRemovesOldSideEffectsByItself: in the long run it keeps what was done within Keep, and removes the rest in batches,
+// also after a failure.
+func TestGuardRemovesOldSideEffectsByItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &counting{Effects: memory.New(memory.Config{})}
+		g, err := guard.New(s, guard.Config{Name: "charge", Keep: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := 0
+		do := func(id int) {
+			t.Helper()
+			run := func(context.Context, string) error { ran++; return nil }
+			if err := g.Do(t.Context(), fmt.Sprint(id), run); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id := range 2500 {
+			do(id)
+		}
+		if s.calls != 1 || s.removed != 0 {
+			t.Errorf("%d calls removed %d within a minute, want one call that finds nothing", s.calls, s.removed)
+		}
+		time.Sleep(59 * time.Minute)
+		do(0)
+		if ran != 2500 {
+			t.Error("a side effect within Keep ran again")
+		}
+		time.Sleep(2 * time.Minute)
+		s.fails = errBoom
+		do(10_000)
+		s.fails = nil
+		time.Sleep(time.Minute)
+		for id := range 4 {
+			do(20_000 + id)
+		}
+		if s.removed != 2500 {
+			t.Errorf("%d were removed, want 2,500", s.removed)
+		}
+		do(0)
+		if ran != 2500+1+4+1 {
+			t.Errorf("%d ran", ran)
+		}
+	})
+}
+
+func TestGuardThatKeepsForeverRemovesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &counting{Effects: memory.New(memory.Config{})}
+		g, err := guard.New(s, guard.Config{Name: "charge", Keep: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range 3 {
+			if err := g.Do(t.Context(), fmt.Sprint(id), func(context.Context, string) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(1000 * time.Hour)
+		}
+		if s.calls != 0 {
+			t.Errorf("%d calls of RemoveEffects, want none", s.calls)
+		}
+	})
 }

@@ -33,6 +33,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"LogThatLostItsTailIsANewLog", lostTail[Tx]},
 		{"RewoundLogIsRecognised", rewound[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
+		{"OldRecordsOfProcessAreRemoved", oldRecordsRemoved[Tx]},
 		{"NewerVersionsWaitForANewerProcess", newerVersionWaits[Tx]},
 		{"MemoryIsBounded", memoryIsBounded[Tx]},
 		{"OutboxOfAnotherDatabaseIsASource", relayAsSource[Tx]},
@@ -147,6 +148,47 @@ func usersTransaction[Tx any](w *world[Tx]) {
 	w.elapse(10 * time.Millisecond)
 	if n, err := in.RemoveOlder(w.ctx, consumer, time.Millisecond); n != 1 || err != nil {
 		w.t.Errorf("removed %d, %v; want 1", n, err)
+	}
+}
+
+// oldRecordsRemoved: Process removes old records by itself, while a transaction is open, and not those of other consumers. After
+// Close nothing is removed.
+func oldRecordsRemoved[Tx any](w *world[Tx]) {
+	old, later := w.message("a"), w.message("b")
+	process := func(in *inbox.Inbox[Tx], consumer string, m *postrider.Message) (fresh bool) {
+		tx, err := w.store.Begin(w.ctx)
+		w.must(err, "begin")
+		fresh, err = in.Process(w.ctx, tx, consumer, m)
+		w.must(err, "process")
+		w.must(w.store.Commit(w.ctx, tx), "commit")
+		return fresh
+	}
+	for _, keep := range []time.Duration{time.Hour, -1} {
+		in, err := inbox.New[Tx](w.store)
+		w.must(err, "inbox")
+		in.KeepRecords(keep)
+		process(in, consumer, old)
+		process(in, "another", old)
+		w.must(in.Close(w.ctx), "close")
+	}
+	w.elapse(10 * time.Millisecond)
+	in, err := inbox.New[Tx](w.store)
+	w.must(err, "inbox")
+	in.KeepRecords(time.Millisecond)
+	if process(in, consumer, old) {
+		w.t.Error("the record was removed before its time")
+	}
+	w.must(in.Close(w.ctx), "close")
+	if !process(in, consumer, old) {
+		w.t.Error("the old record was not removed")
+	}
+	if process(in, "another", old) {
+		w.t.Error("the record of another consumer was removed")
+	}
+	process(in, consumer, later)
+	w.elapse(10 * time.Millisecond)
+	if process(in, consumer, later) {
+		w.t.Error("a record was removed after Close")
 	}
 }
 

@@ -141,7 +141,7 @@ func (w *txWorld[Tx]) build(s txSetting[Tx]) *txProcess[Tx] {
 	cfg.Name, cfg.Topics = consumer, []string{topic}
 	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
 	cfg.UnavailableWait = 50 * time.Millisecond
-	cfg.LeaseTTL, cfg.PollMax = cmp.Or(cfg.LeaseTTL, w.lease()), 50*time.Millisecond
+	cfg.LeaseTTL, cfg.PollMax = cmp.Or(cfg.LeaseTTL, w.lease()), 250*time.Millisecond
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	p := &txProcess[Tx]{w: w, done: make(chan error, 1), connection: &txLine[Tx]{
 		connection: &connection[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)}, tx: w.tx,

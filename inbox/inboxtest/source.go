@@ -51,7 +51,7 @@ func relayAsSource[Tx any](w *world[Tx]) {
 					return nil
 				}}}
 			reads, err := inbox.FromRelay(connection, relay.Config{
-				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 250 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 			})
 			w.must(err, "read the outbox")
 			s := setting[Tx]{reads: reads, fault: fault, handler: h, cfg: inbox.ConsumerConfig{Batch: n, MaxAttempts: 20}}

@@ -93,6 +93,7 @@ var (
 		{"Attempts", attemptTests},
 		{"Documents", documentTests},
 		{"Replay", replayTests},
+		{"Purge", purgeTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},
