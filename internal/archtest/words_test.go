@@ -33,7 +33,7 @@ var banned = []word{
 }
 
 // allowed are uses with another meaning: of an alphabet, of Go's and SQL's own words, of columns of the schema (docs/adr/0018).
-var allowed = regexp.MustCompile(`(?i)dead[-\s]letters?\b|\bletters?(,| and) digits|letter or underscore|lower-case letters|except letters and digits|` +
+var allowed = regexp.MustCompile(`(?i)dead[-\s]letters?\b|\bletters?(,| and) digits|letter or underscore|letters a to z|lower-case letters|except letters and digits|` +
 	`number of letters to insert|\{prefix\}aside|name = 'aside'|g\.letters|AS letters|ORDER BY letters|\x60letters\x60|forgetting to|\x60forget\x60 of|inbox\.Inbox\.Forget`)
 
 // bannedNames are words of declared names, in all code including tests.

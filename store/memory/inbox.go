@@ -329,9 +329,9 @@ func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []
 			tx.write(l, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, d.Attempts, called)
 				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
-				letter := db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
+				dead := db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
 				if d.Discarded {
-					letter.close(store.DeadDiscarded, consumer, d.Reason, called)
+					dead.close(store.DeadDiscarded, consumer, d.Reason, called)
 				} else if hold && m.Key != "" && set.held[m.Key] == nil {
 					set.hold(store.HeldKey{
 						Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,

@@ -7,7 +7,7 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// discardedIsOnRecord: a message discarded from the log, and one discarded while it was parked, are dead letters that nobody has
+// discardedIsOnRecord: a message discarded from the log, and one discarded while it was parked, are dead discarded that nobody has
 // to decide about. They hold no key, and an open dead letter of the same settlement stays open.
 func discardedIsOnRecord(e *env) {
 	w := e.worker("r", "a")
@@ -20,11 +20,11 @@ func discardedIsOnRecord(e *env) {
 		{Sequence: read[1].Message.Sequence, Key: "order/1", FromLog: true, Reason: "ignored error", Attempts: 1, Discarded: true},
 		{Sequence: read[2].Message.Sequence, Key: "order/1", FromLog: true, Reason: "refused", Cause: "bad", Attempts: 1},
 	}})
-	letters := e.deadLetters(store.DeadFilter{State: store.DeadDiscarded})
-	if len(letters) != 2 {
-		e.t.Fatalf("discarded: %+v, want two", letters)
+	discarded := e.deadLetters(store.DeadFilter{State: store.DeadDiscarded})
+	if len(discarded) != 2 {
+		e.t.Fatalf("discarded: %+v, want two", discarded)
 	}
-	first, second := letters[0], letters[1]
+	first, second := discarded[0], letters[1]
 	e.wantSame(first.Message, read[0].Message)
 	if first.Reason != "obsolete" || first.Cause != "second failure" || first.Attempts != 2 || len(first.History) != 2 ||
 		first.ResolvedBy != "r" || first.Resolution != "obsolete" || time.Since(first.ResolvedAt).Abs() > time.Minute {

@@ -19,7 +19,7 @@ var replayTests = []test{
 	{name: "KeyOfReplayedMessagesIsReleasedAfterTheLast", run: replayReleases},
 	{name: "ReplayTakesWhatItsRelayTakes", run: replayTopics},
 	{name: "ReplayOfAKeyIsOneStep", run: replayOfKey},
-	{name: "ReplayGoesOnInAnotherProcess", run: replayGoesOn},
+	{name: "ReplayContinuesInAnotherProcess", run: replayContinues},
 	{name: "ReplayParksEachMessageOnce", run: replayOnce},
 	{name: "ReplayHasARate", run: replayRate},
 	{name: "ReplayIsPausedResumedAndCancelled", run: replayChanges},

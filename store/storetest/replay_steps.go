@@ -29,7 +29,7 @@ func replayOfKey(e *env) {
 	e.wantIDs("due", got, want)
 }
 
-func replayGoesOn(e *env) {
+func replayContinues(e *env) {
 	w := e.worker("r", "a")
 	var all []*postrider.Message
 	for i := range 1_300 {
