@@ -55,6 +55,8 @@ type ConsumerConfig struct {
 	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between 0 and min(BackoffMax,
 	// BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
+	// Policies say otherwise for some message types; see relay.Policy. Default: none.
+	Policies []relay.Policy
 	// UnavailableWait is how long a message is parked, without counting an attempt, when its handler reports that a
 	// dependency is unavailable (postrider.Unavailable), or when earlier versions are missing. Default: 5 s.
 	UnavailableWait time.Duration
@@ -217,6 +219,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
+		Policies: c.Policies,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -22,7 +23,7 @@ type Consumer[Tx any] struct {
 	batcher    store.BeginBatcher[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
-	handlers   handlers[Tx]
+	handlers   handlers.Set[Handler[Tx]]
 	retries    *relay.Relay // retries parked messages
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
@@ -78,6 +79,8 @@ type Stats struct {
 	Held   int64 `json:"held"`
 	// Dead counts incoming messages that were dead-lettered. For messages dead-lettered after parking, see store.Status.
 	Dead int64 `json:"dead"`
+	// Discarded counts incoming messages that were discarded (postrider.Discard).
+	Discarded int64 `json:"discarded"`
 	// Lost counts messages that this process lost the right to settle, Unacknowledged those whose acknowledgement the
 	// broker did not accept: all of these are redelivered.
 	Lost           int64 `json:"lost"`
@@ -99,17 +102,13 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	}
 	c := &Consumer[Tx]{
 		cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
-		handlers: handlers[Tx]{
-			typed: make(map[string]map[int]Handler[Tx]), upcast: make(map[string]map[int]upcaster),
-			any: make(map[string]Handler[Tx]),
-		},
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
 	c.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
-	c.calls, c.endCalls = context.WithCancel(context.Background())
+	c.calls, c.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
 	if c.retries, err = relay.New(parkedStore{in.store}, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
@@ -161,7 +160,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	defer c.endLife()
 	stopped := context.AfterFunc(ctx, c.endLife)
 	defer stopped()
-	woken := context.AfterFunc(c.life, c.tell)
+	woken := context.AfterFunc(c.life, c.wakeWaiters)
 	defer woken()
 
 	if c.life.Err() != nil {
@@ -188,7 +187,7 @@ func (c *Consumer[Tx]) begin() error {
 	switch {
 	case c.started:
 		return ErrStarted
-	case !c.handlers.some():
+	case !c.handlers.Some():
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, ErrNoHandler)
 	}
 	c.started = true
@@ -305,7 +304,7 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 // The consumer continues to run. Drain does not wait for parked messages, nor for messages that the broker has not
 // delivered yet. Errors: that of ctx; ErrStopped when the consumer ends first.
 func (c *Consumer[Tx]) Drain(ctx context.Context) error {
-	woken := context.AfterFunc(ctx, c.tell)
+	woken := context.AfterFunc(ctx, c.wakeWaiters)
 	defer woken()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -346,8 +345,8 @@ func (c *Consumer[Tx]) Ready() error {
 	return c.retries.Ready()
 }
 
-// tell wakes all waiting goroutines.
-func (c *Consumer[Tx]) tell() {
+// wakeWaiters wakes all waiting goroutines.
+func (c *Consumer[Tx]) wakeWaiters() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.work.Broadcast()

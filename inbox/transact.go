@@ -282,7 +282,13 @@ func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
 	f, now := it.fate, time.Now()
 	if f.dead {
 		t.ends[it] = deadLettered
-		t.dead = append(t.dead, store.DeadLetterRequest{Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now)})
+		t.dead = append(t.dead, store.DeadLetterRequest{
+			Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now), Discarded: f.discarded,
+		})
+		if f.discarded {
+			t.ends[it] = discarded
+			return
+		}
 		if t.cfg.OnDead == relay.HoldKey {
 			t.held[it.msg.Key] = it.msg.Key != ""
 		}

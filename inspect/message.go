@@ -71,8 +71,8 @@ func search(ctx context.Context, s Store, id string) (l *located, err error) {
 		l.dead = append(l.dead, d)
 	}
 	if !l.inLog && !l.reconstruct() {
-		return nil, fmt.Errorf("%w in the log, the parked messages or the dead letters: %q was rolled back or never published here, "+
-			"or it was delivered and is past its retention", ErrNotFound, id)
+		return nil, fmt.Errorf("%w: %q is not in the log, the parked messages or the dead letters: it was rolled back or never published "+
+			"here, or it was delivered and is past its retention", ErrNotFound, id)
 	}
 	l.attempts, err = s.Attempts(ctx, id)
 	return l, err

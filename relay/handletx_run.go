@@ -37,7 +37,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)
-		r.undone(batch, at, readError(err))
+		r.undone(batch, at, r.readResult(batch[at], err))
 		return
 	}
 	r.mu.Lock()
@@ -136,7 +136,7 @@ func (r *Relay) committed(p *partition, batch []*item, done int, s *schedule.Set
 	r.wakeReaders()
 }
 
-// relinquish gives up a partition after an uncertain commit, to lease it under a new token.
+// relinquish releases a partition after an uncertain commit, to lease it under a new token.
 func (r *Relay) relinquish(p *partition, err error) {
 	if p.Gone() {
 		return

@@ -62,11 +62,11 @@ func TestFailureHoldsItsKeyAndNothingElse(t *testing.T) {
 		if err := r.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want(t, "bad on the main line again", j.of("bad")[4:], []string{"m008"})
+		want(t, "bad on the way from the log again", j.of("bad")[4:], []string{"m008"})
 	})
 }
 
-func TestManyParkedFollowersKeepTheirOrder(t *testing.T) {
+func TestManyQueuedMessagesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
@@ -259,7 +259,7 @@ func TestUnhandledTypeIsHeldNotDead(t *testing.T) {
 	})
 }
 
-func TestFollowersInABatchWaitForTheirFailedHead(t *testing.T) {
+func TestMessagesOfABatchWaitForTheirFailedPredecessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}

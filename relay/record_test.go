@@ -96,8 +96,8 @@ func (r *record) note(format string, args ...any) {
 
 // tell prints the log of the history.
 func (h *history) tell() {
-	for _, line := range h.story {
-		h.t.Log(line)
+	for _, connection := range h.story {
+		h.t.Log(connection)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/replay"
 	"github.com/postrider/postrider/store"
@@ -33,7 +34,7 @@ type Relay struct {
 	cfg      Config
 	store    store.Relay
 	owner    store.Owner
-	handlers handlers
+	handlers handlers.Set[postrider.Handler]
 	publish  PublishFunc
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
@@ -57,6 +58,7 @@ type Relay struct {
 	total         int                         // partitions of the outbox; fixed before any loop starts
 	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
+	rate          *rateLimit         // nil without MaxRate
 	answered      time.Time          // when the destination last answered
 	underWay      map[*call]struct{} // one for each worker
 	slow          int                // how many of them have been replaced
@@ -87,9 +89,6 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, store: s, owner: newOwner(cfg.Version),
-		handlers: handlers{
-			typed: make(map[string]map[int]postrider.Handler), any: make(map[string]postrider.Handler),
-		},
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
@@ -104,7 +103,10 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	r.finder, _ = s.(store.HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())
-	r.calls, r.endCalls = context.WithCancel(context.Background())
+	r.calls, r.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
+	if cfg.MaxRate > 0 {
+		r.rate = &rateLimit{perSecond: cfg.MaxRate, burst: float64(cfg.Burst)}
+	}
 	if cfg.Publisher != nil {
 		r.publish = cfg.Publisher.Publish
 		for i := len(cfg.PublishInterceptors) - 1; i >= 0; i-- {
@@ -198,13 +200,13 @@ func (r *Relay) begin() error {
 	switch {
 	case r.started:
 		return ErrStarted
-	case r.publish == nil && !r.handlers.some():
+	case r.publish == nil && !r.handlers.Some():
 		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
 	}
 	if err := r.fitTx(); err != nil {
 		return err
 	}
-	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil)
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
 	r.started = true
 	return nil
 }
@@ -252,11 +254,12 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	return cut
 }
 
-// leave releases the leases.
+// leave releases the leases. Calls that are still in progress have outlived them.
 func (r *Relay) leave(ctx context.Context) {
 	r.mu.Lock()
 	for _, p := range r.partitions {
 		p.expiry.Stop()
+		p.Lose()
 	}
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)

@@ -33,6 +33,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"LogThatLostItsTailIsANewLog", lostTail[Tx]},
 		{"RewoundLogIsRecognised", rewound[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
+		{"NewerVersionsWaitForANewerProcess", newerVersionWaits[Tx]},
 		{"MemoryIsBounded", memoryIsBounded[Tx]},
 		{"OutboxOfAnotherDatabaseIsASource", relayAsSource[Tx]},
 	}
@@ -282,7 +283,7 @@ func commitRefused[Tx any](w *world[Tx]) {
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID == bad {
-				p.line.refuse(tx)
+				p.connection.refuse(tx)
 			}
 			return w.effect(ctx, tx, m)
 		}

@@ -121,7 +121,7 @@ func txGhost[Tx any](w *txWorld[Tx]) {
 		p := w.build(s)
 		var ghost func()
 		var mu sync.Mutex
-		p.line.delay = func(settle func()) bool {
+		p.connection.delay = func(settle func()) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			if ghost != nil {

@@ -233,7 +233,7 @@ func (m *txModel[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 			}
 		}
 		p := m.build(s)
-		p.line.delay = func(settle func()) bool {
+		p.connection.delay = func(settle func()) bool {
 			if m.roll(10) != 1 {
 				return false
 			}

@@ -17,14 +17,14 @@ type Package struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// room is a folder, with the packages in it, and what its non-test code may import of this repository besides itself (see
+// rule is a folder, with the packages in it, and what its non-test code may import of this repository besides itself (see
 // unit). Each name allows the folder and all below it; "." and "store" are only the package itself, "store/*" those below it.
 type rule struct {
 	folder string
 	may    []string
 }
 
-// rooms are searched from the top; the first whose folder contains the package applies.
+// rules are searched from the top; the first whose folder contains the package applies.
 var rules = []rule{
 	// The root package depends on nothing.
 	{".", nil},
@@ -111,7 +111,7 @@ func Violations(packages []Package) []string {
 func importsOf(from string, p Package) []string {
 	i := slices.IndexFunc(rules, func(r rule) bool { return covers(r.folder, from) })
 	if i < 0 {
-		return []string{fmt.Sprintf("%s: in no room that internal/archtest knows; give it one", from)}
+		return []string{fmt.Sprintf("%s: in no rule of internal/archtest; give it one", from)}
 	}
 	var found []string
 	for _, imported := range p.Imports {
@@ -129,7 +129,7 @@ func importsOf(from string, p Package) []string {
 	return found
 }
 
-// allows says whether code of the room may import a folder of another.
+// allows says whether code of the rule may import a folder of another.
 func (r rule) allows(to string) bool {
 	return slices.ContainsFunc(r.may, func(allowed string) bool {
 		return allowed == "*" || covers(allowed, to)

@@ -25,7 +25,7 @@ func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
 type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
-	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.signalCommand()}
+	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.diffCommand(), p.signalCommand()}
 	for _, v := range verbs {
 		all = append(all, p.verbCommand(v))
 	}

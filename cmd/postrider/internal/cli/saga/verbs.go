@@ -265,8 +265,8 @@ func (p commands) signalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "signal ID --type TYPE",
 		Short: "Send a signal to an instance",
-		Long: `Send a signal to an instance: it reaches the step that awaits this type, also if the instance has not come to it yet. Operators'
-decisions are the other verbs, which record who decided and why.`,
+		Long: `Send a signal to an instance: it reaches the step that awaits this type, also if the instance has not come to it yet.
+Operators' decisions are the other verbs, which record who decided and why.`,
 		Example: `  postrider saga signal order-4711 --type order.reviewed --data '{"by": "ann"}'`,
 		Args:    program.ExactArgs("the ID of an instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {

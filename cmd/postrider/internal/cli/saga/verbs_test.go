@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -37,6 +39,18 @@ type shop struct {
 	stop    func()
 }
 
+// parcels is version 1 of the saga.
+func parcels() saga.Definition[parcel] {
+	ship := saga.DefineStep[parcel, parcel]("parcel.ship").WithTopic("parcels")
+	return saga.Definition[parcel]{Name: "parcels", Version: 1, Steps: []saga.Step[parcel]{
+		saga.Await[parcel, parcel]{Name: "review", Signal: postrider.Define[parcel]("parcel.reviewed"), Timeout: saga.NoTimeout,
+			Received: func(p *parcel, r parcel) { p.Number = r.Number }},
+		saga.Ask[parcel]{Name: "release", OnlyIf: func(p parcel) bool { return p.Number == "" }, Timeout: saga.NoTimeout,
+			Question: func(parcel) string { return "Release it?" }, Options: []string{"yes", "no"}},
+		saga.Request[parcel, parcel, parcel]{Name: "ship", Step: ship, Command: func(p parcel) parcel { return p }},
+	}}
+}
+
 func newShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{t: t, url: clitest.NewOutbox(t)}
@@ -47,14 +61,7 @@ func newShop(t *testing.T) *shop {
 	quiet := slog.New(slog.DiscardHandler)
 	e, err := saga.New[*sql.Tx](s.store, s.box, saga.Config{Name: "shop", Logger: quiet})
 	clitest.Must(t, err)
-	ship := saga.DefineStep[parcel, parcel]("parcel.ship").WithTopic("parcels")
-	s.parcels, err = saga.Register(e, saga.Definition[parcel]{Name: "parcels", Version: 1, Steps: []saga.Step[parcel]{
-		saga.Await[parcel, parcel]{Name: "review", Signal: postrider.Define[parcel]("parcel.reviewed"), Timeout: saga.NoTimeout,
-			Received: func(p *parcel, r parcel) { p.Number = r.Number }},
-		saga.Ask[parcel]{Name: "release", OnlyIf: func(p parcel) bool { return p.Number == "" }, Timeout: saga.NoTimeout,
-			Question: func(parcel) string { return "Release it?" }, Options: []string{"yes", "no"}},
-		saga.Request[parcel, parcel, parcel]{Name: "ship", Step: ship, Command: func(p parcel) parcel { return p }},
-	}})
+	s.parcels, err = saga.Register(e, parcels())
 	clitest.Must(t, err)
 	r, err := relay.New(s.store, relay.Config{Name: "engine", Topics: []string{e.Topic()}, Logger: quiet})
 	clitest.Must(t, err)
@@ -153,4 +160,51 @@ func TestSignalAndMissingVersion(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "saga", "list", "--json", "--store", s.url), `"definition_missing":true`)
 	clitest.Contains(t, clitest.OK(t, "saga", "show", "42", "--store", s.url), "no running process has version 1")
 	clitest.Fails(t, program.ExitFailed, "no engine has decided within 10ms", "saga", "abandon", "42", "--because", "test", "--wait", "10ms", "--store", s.url)
+}
+
+// TestDiff: what becomes of running instances with builds that differ.
+func TestDiff(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.start("42")
+	s.start("43")
+	clitest.OK(t, "saga", "signal", "43", "--type", "parcel.reviewed", "--data", `{"number": "P-1"}`, "--store", s.url)
+	s.is("43", saga.Running, "ship") // its command is sent, so it may have to be undone
+	file := filepath.Join(t.TempDir(), "sagas.json")
+	build := func(definitions ...saga.Definition[parcel]) {
+		t.Helper()
+		var graphs []byte
+		for _, d := range definitions {
+			graph, _, err := d.Graph()
+			clitest.Must(t, err)
+			graphs = append(graphs, graph...)
+		}
+		clitest.Must(t, os.WriteFile(file, graphs, 0o600))
+	}
+	diff := func() clitest.Result { return clitest.Run(t, "saga", "diff", "--new", file, "--store", s.url) }
+	patient, second, cut := parcels(), parcels(), parcels()
+	patient.Deadline = time.Hour
+	second.Version, cut.Version, cut.Steps = 2, 2, cut.Steps[:1]
+	for _, tt := range []struct {
+		build []saga.Definition[parcel]
+		code  int
+		want  []string
+	}{
+		{[]saga.Definition[parcel]{parcels()}, 0, []string{"parcels", "same", "42 43"}},
+		{[]saga.Definition[parcel]{patient}, 0, []string{"policy", "42 43"}},
+		{[]saga.Definition[parcel]{second, parcels()}, 0, []string{"pinned", "42 43"}},
+		{[]saga.Definition[parcel]{second}, program.ExitNo, []string{"would stop", "42 43", "the build does not have version 1"}},
+		{[]saga.Definition[parcel]{cut}, program.ExitNo, []string{"would stop", "unsafe: compensation missing", "version 2 has no undo for step ship"}},
+		{nil, program.ExitNo, []string{"would stop", "the build does not have the saga"}},
+	} {
+		build(tt.build...)
+		result := diff()
+		if result.Code != tt.code {
+			t.Errorf("exit code %d, want %d: %s %s", result.Code, tt.code, result.Out, result.Err)
+		}
+		clitest.Contains(t, result.Out, tt.want...)
+	}
+	clitest.Contains(t, clitest.Run(t, "saga", "diff", "--new", file, "--json", "--store", s.url).Out, `"class":"would stop"`, `"oldest_seconds":`)
+	clitest.Must(t, os.WriteFile(file, []byte("{"), 0o600))
+	clitest.Fails(t, program.ExitFailed, "read the graphs of the build", "saga", "diff", "--new", file, "--store", s.url)
 }

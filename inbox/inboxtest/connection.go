@@ -17,8 +17,8 @@ var errCut = errors.New("inboxtest: the database cannot be reached")
 // errRefused is the error of a database that refuses to commit an effect.
 var errRefused = errors.New("inboxtest: the commit is refused")
 
-// line is a process's connection to the database: it fails on demand, and can be cut permanently.
-type line[Tx any] struct {
+// connection is how a process reaches the database: it fails on demand, and can be cut permanently.
+type connection[Tx any] struct {
 	Store[Tx]
 	fault func(op string, done bool) error
 	// unstorable, unless nil, says which messages the database cannot store.
@@ -32,7 +32,7 @@ type line[Tx any] struct {
 }
 
 // cut ends the connection: the database rolls back open transactions, as soon as the running statement has ended.
-func (l *line[Tx]) cut() {
+func (l *connection[Tx]) cut() {
 	l.mu.Lock()
 	l.dead = true
 	open := l.open
@@ -46,7 +46,7 @@ func (l *line[Tx]) cut() {
 }
 
 // using runs f while nobody else uses tx.
-func (l *line[Tx]) using(tx Tx, f func() error) error {
+func (l *connection[Tx]) using(tx Tx, f func() error) error {
 	use := l.use(tx)
 	use.Lock()
 	defer use.Unlock()
@@ -59,7 +59,7 @@ type turn chan struct{}
 func (t turn) Lock()   { t <- struct{}{} }
 func (t turn) Unlock() { <-t }
 
-func (l *line[Tx]) use(tx Tx) turn {
+func (l *connection[Tx]) use(tx Tx) turn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	use := l.uses[any(tx)]
@@ -74,7 +74,7 @@ func (l *line[Tx]) use(tx Tx) turn {
 }
 
 // refuse makes the commit of a transaction fail, like a deferred constraint.
-func (l *line[Tx]) refuse(tx Tx) {
+func (l *connection[Tx]) refuse(tx Tx) {
 	use := l.use(tx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,14 +85,14 @@ func (l *line[Tx]) refuse(tx Tx) {
 }
 
 // refuses says whether the commit of a transaction must fail.
-func (l *line[Tx]) refuses(tx Tx) bool {
+func (l *connection[Tx]) refuses(tx Tx) bool {
 	use := l.use(tx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.spoilt[use]
 }
 
-func (l *line[Tx]) passes(op string, done bool) error {
+func (l *connection[Tx]) passes(op string, done bool) error {
 	l.mu.Lock()
 	dead := l.dead
 	l.mu.Unlock()
@@ -105,8 +105,8 @@ func (l *line[Tx]) passes(op string, done bool) error {
 	return nil
 }
 
-// through runs an operation over the line.
-func through[Tx, T any](l *line[Tx], op string, f func() (T, error)) (T, error) {
+// through runs an operation over the connection.
+func through[Tx, T any](l *connection[Tx], op string, f func() (T, error)) (T, error) {
 	var none T
 	if err := l.passes(op, false); err != nil {
 		return none, err
@@ -121,8 +121,8 @@ func through[Tx, T any](l *line[Tx], op string, f func() (T, error)) (T, error) 
 	return out, nil
 }
 
-// within runs an operation in a transaction over the line. fault is called outside the lock, since it may cut the line.
-func within[Tx, T any](l *line[Tx], op string, tx Tx, f func() (T, error)) (T, error) {
+// within runs an operation in a transaction over the connection. fault is called outside the lock, since it may cut the connection.
+func within[Tx, T any](l *connection[Tx], op string, tx Tx, f func() (T, error)) (T, error) {
 	return through(l, op, func() (T, error) {
 		use := l.use(tx)
 		use.Lock()
@@ -131,17 +131,17 @@ func within[Tx, T any](l *line[Tx], op string, tx Tx, f func() (T, error)) (T, e
 	})
 }
 
-func onlyWithin[Tx any](l *line[Tx], op string, tx Tx, f func() error) error {
+func onlyWithin[Tx any](l *connection[Tx], op string, tx Tx, f func() error) error {
 	_, err := within(l, op, tx, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-func only[Tx any](l *line[Tx], op string, f func() error) error {
+func only[Tx any](l *connection[Tx], op string, f func() error) error {
 	_, err := through(l, op, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
+func (l *connection[Tx]) Begin(ctx context.Context) (Tx, error) {
 	tx, _, err := opened(l, func() (Tx, struct{}, error) {
 		tx, err := l.Store.Begin(ctx)
 		return tx, struct{}{}, err
@@ -149,8 +149,8 @@ func (l *line[Tx]) Begin(ctx context.Context) (Tx, error) {
 	return tx, err
 }
 
-// store returns the line for a consumer: with a store.BeginBatcher if the store is one.
-func (l *line[Tx]) store() store.Inbox[Tx] {
+// store returns the connection for a consumer: with a store.BeginBatcher if the store is one.
+func (l *connection[Tx]) store() store.Inbox[Tx] {
 	if o, ok := l.Store.(store.BeginBatcher[Tx]); ok {
 		return openLine[Tx]{l, o}
 	}
@@ -159,25 +159,25 @@ func (l *line[Tx]) store() store.Inbox[Tx] {
 
 // openLine begins transactions with their first steps, and fails where either of the operations would.
 type openLine[Tx any] struct {
-	*line[Tx]
+	*connection[Tx]
 	opener store.BeginBatcher[Tx]
 }
 
 func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []store.ClaimRequest) (Tx, []store.ClaimResult, error) {
-	return opened(l.line, func() (Tx, []store.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
+	return opened(l.connection, func() (Tx, []store.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
 func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed []byte, keys []string) (Tx, store.Watermark, []string, error) {
 	var held []string
-	tx, before, err := opened(l.line, func() (tx Tx, before store.Watermark, err error) {
+	tx, before, err := opened(l.connection, func() (tx Tx, before store.Watermark, err error) {
 		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, consumed, keys)
 		return tx, before, err
 	}, "Begin", "Watermark", "SetWatermark", "HeldAmong")
 	return tx, before, held, err
 }
 
-// opened begins a transaction by open, which stands for several operations, over the line.
-func opened[Tx, T any](l *line[Tx], open func() (Tx, T, error), ops ...string) (tx Tx, out T, err error) {
+// opened begins a transaction by open, which stands for several operations, over the connection.
+func opened[Tx, T any](l *connection[Tx], open func() (Tx, T, error), ops ...string) (tx Tx, out T, err error) {
 	var none Tx
 	for _, op := range ops {
 		if err := l.passes(op, false); err != nil {
@@ -206,13 +206,13 @@ func opened[Tx, T any](l *line[Tx], open func() (Tx, T, error), ops ...string) (
 	return tx, out, nil
 }
 
-func (l *line[Tx]) ended(tx Tx) {
+func (l *connection[Tx]) ended(tx Tx) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, any(tx))
 }
 
-func (l *line[Tx]) Commit(ctx context.Context, tx Tx) error {
+func (l *connection[Tx]) Commit(ctx context.Context, tx Tx) error {
 	if l.refuses(tx) {
 		return errors.Join(errRefused, l.Rollback(ctx, tx))
 	}
@@ -220,13 +220,13 @@ func (l *line[Tx]) Commit(ctx context.Context, tx Tx) error {
 }
 
 // Rollback always happens: a database rolls back uncommitted transactions.
-func (l *line[Tx]) Rollback(ctx context.Context, tx Tx) error {
+func (l *connection[Tx]) Rollback(ctx context.Context, tx Tx) error {
 	defer l.ended(tx)
 	return l.using(tx, func() error { return l.Store.Rollback(ctx, tx) })
 }
 
 // Savepoint can also fail after it took effect, like a savepoint that cannot be released.
-func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context, Tx) error) error {
+func (l *connection[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context, Tx) error) error {
 	if err := l.passes("Savepoint", false); err != nil {
 		return err
 	}
@@ -246,35 +246,35 @@ func (l *line[Tx]) Savepoint(ctx context.Context, tx Tx, f func(context.Context,
 	})
 }
 
-func (l *line[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
+func (l *connection[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []store.ClaimRequest) ([]store.ClaimResult, error) {
 	return within(l, "Claim", tx, func() ([]store.ClaimResult, error) { return l.Store.Claim(ctx, tx, name, msgs) })
 }
 
-func (l *line[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (store.Watermark, error) {
+func (l *connection[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (store.Watermark, error) {
 	return within(l, "Watermark", tx, func() (store.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
 }
 
-func (l *line[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed []byte) error {
+func (l *connection[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed []byte) error {
 	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at, consumed) })
 }
 
-func (l *line[Tx]) Consumed(ctx context.Context, tx Tx, name string, at postrider.Position) ([]byte, error) {
+func (l *connection[Tx]) Consumed(ctx context.Context, tx Tx, name string, at postrider.Position) ([]byte, error) {
 	return within(l, "Consumed", tx, func() ([]byte, error) { return l.Store.Consumed(ctx, tx, name, at) })
 }
 
-func (l *line[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {
+func (l *connection[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {
 	return within(l, "Version", tx, func() (int64, error) { return l.Store.Version(ctx, tx, name, key) })
 }
 
-func (l *line[Tx]) SetVersion(ctx context.Context, tx Tx, name, key string, version int64) error {
+func (l *connection[Tx]) SetVersion(ctx context.Context, tx Tx, name, key string, version int64) error {
 	return onlyWithin(l, "SetVersion", tx, func() error { return l.Store.SetVersion(ctx, tx, name, key, version) })
 }
 
-func (l *line[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
+func (l *connection[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
 	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
 }
 
-func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.ParkRequest) error {
+func (l *connection[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.ParkRequest) error {
 	for _, p := range parked {
 		if l.cannotStore(p.Message) {
 			return fmt.Errorf("park: %w", store.ErrUnstorable)
@@ -283,7 +283,7 @@ func (l *line[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.
 	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
 }
 
-func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []store.DeadLetterRequest, hold bool) error {
+func (l *connection[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []store.DeadLetterRequest, hold bool) error {
 	for _, d := range dead {
 		if l.cannotStore(d.Message) {
 			return fmt.Errorf("dead-letter: %w", store.ErrUnstorable)
@@ -292,34 +292,34 @@ func (l *line[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []st
 	return onlyWithin(l, "DeadLetter", tx, func() error { return l.Store.DeadLetter(ctx, tx, name, dead, hold) })
 }
 
-func (l *line[Tx]) cannotStore(m *postrider.Message) bool {
+func (l *connection[Tx]) cannotStore(m *postrider.Message) bool {
 	return l.unstorable != nil && l.unstorable(m)
 }
 
-func (l *line[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (store.TakeResult, error) {
+func (l *connection[Tx]) Take(ctx context.Context, tx Tx, name string, m *postrider.Message) (store.TakeResult, error) {
 	return within(l, "Take", tx, func() (store.TakeResult, error) { return l.Store.Take(ctx, tx, name, m) })
 }
 
-func (l *line[Tx]) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
+func (l *connection[Tx]) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
 	return through(l, "Heartbeat", func() (store.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line[Tx]) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+func (l *connection[Tx]) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	return through(l, "Acquire", func() ([]store.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
-func (l *line[Tx]) Leave(ctx context.Context, name string, o store.Owner) error {
+func (l *connection[Tx]) Leave(ctx context.Context, name string, o store.Owner) error {
 	return only(l, "Leave", func() error { return l.Store.Leave(ctx, name, o) })
 }
 
-func (l *line[Tx]) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
+func (l *connection[Tx]) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	return only(l, "Release", func() error { return l.Store.Release(ctx, name, leases) })
 }
 
-func (l *line[Tx]) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+func (l *connection[Tx]) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	return through(l, "Due", func() (store.DueResult, error) { return l.Store.Due(ctx, name, req) })
 }
 
-func (l *line[Tx]) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {
+func (l *connection[Tx]) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {
 	return through(l, "Settle", func() (store.Settled, error) { return l.Store.Settle(ctx, name, s) })
 }

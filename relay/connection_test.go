@@ -18,16 +18,16 @@ var (
 	errAnswerLost = errors.New("the store's answer was lost")
 )
 
-// line is one process's connection to the store. It is slow, fails before and after an operation takes effect, and is cut
+// connection is how one process reaches the store. It is slow, fails before and after an operation takes effect, and is cut
 // when the process crashes.
-type line struct {
+type connection struct {
 	*memory.Store
 	h       *history
 	crashed atomic.Bool
 }
 
 // through runs an operation over the connection.
-func through[T any](l *line, op func() (T, error)) (T, error) {
+func through[T any](l *connection, op func() (T, error)) (T, error) {
 	var none T
 	there, back := l.h.delays()
 	if l.crashed.Load() {
@@ -76,30 +76,30 @@ func nothing(op func() error) func() (struct{}, error) {
 	return func() (struct{}, error) { return struct{}{}, op() }
 }
 
-func (l *line) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
+func (l *connection) Heartbeat(ctx context.Context, name string, o store.Owner, ttl time.Duration) (store.View, error) {
 	return through(l, func() (store.View, error) { return l.Store.Heartbeat(ctx, name, o, ttl) })
 }
 
-func (l *line) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+func (l *connection) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	return through(l, func() ([]store.Lease, error) { return l.Store.Acquire(ctx, name, o, req) })
 }
 
-func (l *line) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+func (l *connection) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	_, err := through(l, nothing(func() error { return l.Store.Change(ctx, op, f) }))
 	return err
 }
 
-func (l *line) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
+func (l *connection) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
 	_, err := through(l, nothing(func() error { return l.Store.Release(ctx, name, leases) }))
 	return err
 }
 
-func (l *line) Leave(ctx context.Context, name string, o store.Owner) error {
+func (l *connection) Leave(ctx context.Context, name string, o store.Owner) error {
 	_, err := through(l, nothing(func() error { return l.Store.Leave(ctx, name, o) }))
 	return err
 }
 
-func (l *line) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
+func (l *connection) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	return through(l, func() ([]store.Batch, error) {
 		batches, err := l.Store.Fetch(ctx, name, req)
 		for i := range batches {
@@ -111,7 +111,7 @@ func (l *line) Fetch(ctx context.Context, name string, req store.FetchRequest) (
 	})
 }
 
-func (l *line) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+func (l *connection) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	return through(l, func() (store.DueResult, error) {
 		res, err := l.Store.Due(ctx, name, req)
 		for i := range res.Runs {
@@ -122,7 +122,7 @@ func (l *line) Due(ctx context.Context, name string, req store.DueRequest) (stor
 	})
 }
 
-func (l *line) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
+func (l *connection) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
 	return through(l, func() (store.Settled, error) {
 		res, err := l.Store.Settle(ctx, name, all)
 		for i := range all {
@@ -134,7 +134,7 @@ func (l *line) Settle(ctx context.Context, name string, all []store.Settlement) 
 	})
 }
 
-func (l *line) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s store.Settlement) ([]string, error) {
+func (l *connection) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s store.Settlement) ([]string, error) {
 	released, err := through(l, func() ([]string, error) {
 		released, err := l.Store.CommitSettled(ctx, tx, name, s)
 		l.h.note("transaction with settlement %d of partition %d up to %d: delivered %v, removed %v: %v",

@@ -25,12 +25,12 @@ func (e *env) lease() time.Duration {
 func (e *env) quick() relay.Config {
 	return relay.Config{
 		Name: "r", LeaseTTL: e.lease(), BackoffBase: 5 * time.Millisecond, BackoffMax: 40 * time.Millisecond,
-		PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond, StopTimeout: e.longer(5*time.Second, 30*time.Second),
+		PollMin: 5 * time.Millisecond, PollMax: 250 * time.Millisecond, StopTimeout: e.longer(5*time.Second, 30*time.Second),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
-// spanning is quick for a test whose clock runs for d: a relay that polls every 50 ms for an hour would poll 72,000 times.
+// spanning is quick for a test whose clock runs for d: a relay that polls every 250 ms for an hour would poll 14,400 times.
 func (e *env) spanning(d time.Duration) relay.Config {
 	cfg := e.quick()
 	if d > time.Minute {
