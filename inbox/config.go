@@ -70,6 +70,8 @@ type ConsumerConfig struct {
 	Unhandled Unhandled
 	// UnhandledFor is how long such a message is held before it is dead-lettered. Default: forever.
 	UnhandledFor time.Duration
+	// Replays selects what happens to messages that an operator replayed. Default: HandleNamedReplays.
+	Replays Replays
 	// Versions orders the messages of a key by AggregateVersion. Default: none.
 	Versions *VersionGuard
 
@@ -193,6 +195,8 @@ func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults [
 	switch {
 	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
 		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
+	case c.Replays != HandleNamedReplays && c.Replays != HandleReplays:
+		fault("inbox: Replays is %d; give HandleNamedReplays or HandleReplays", c.Replays)
 	case c.Dedup != ByID && c.Dedup != ByPosition:
 		fault("inbox: Dedup is %d; give ByID or ByPosition", c.Dedup)
 	case c.RequireOrder && !caps.Ordered:

@@ -68,7 +68,8 @@ type Stats struct {
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
 	// the tail that was consumed. Only with ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
-	// Skipped counts messages that were skipped because they have no handler or because of their aggregate's version.
+	// Skipped counts messages that were skipped because they have no handler, because of their aggregate's version, or
+	// because they were replayed.
 	Skipped int64 `json:"skipped"`
 	// Failed counts failed attempts, including those of previously parked messages.
 	Failed int64 `json:"failed"`

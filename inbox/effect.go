@@ -24,16 +24,17 @@ func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, 
 	if err != nil {
 		return 0, err
 	}
-	if c.guards(m) {
+	guarded := c.guards(m)
+	if guarded {
 		how, err := c.checkVersion(ctx, tx, m, parkedFor)
-		if err != nil || how == skipped {
+		if guarded = how != skipped; err != nil || !guarded && !c.handlesAgain(m) {
 			return how, err
 		}
 	}
 	if err := c.runHandler(ctx, tx, h, seen); err != nil {
 		return 0, err
 	}
-	if c.guards(m) {
+	if guarded {
 		if err := c.store.SetVersion(ctx, tx, c.cfg.Name, m.Key, m.AggregateVersion); err != nil {
 			return 0, fmt.Errorf("note the version of %s: %w", m.Key, err)
 		}

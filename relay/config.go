@@ -130,7 +130,7 @@ type Config struct {
 	KeepDelivered time.Duration
 	// MaxLogBytes drops the oldest delivered messages when the log exceeds this size. Default: no limit.
 	MaxLogBytes int64
-	// KeepRedrives is how long a redrive of dead letters remains visible after its end. If several relays of an outbox differ,
+	// KeepRedrives is how long a redrive of dead letters, or a replay, remains visible after its end. If several relays of an outbox differ,
 	// the shortest time counts. Default: 30 days; negative: forever.
 	KeepRedrives time.Duration
 

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
+	"github.com/postrider/postrider/replay"
 	"github.com/postrider/postrider/store"
 )
 
@@ -205,7 +206,7 @@ func (r *Relay) begin() error {
 	if err := r.fitTx(); err != nil {
 		return err
 	}
-	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil)
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
 	r.started = true
 	return nil
 }
@@ -253,11 +254,12 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	return cut
 }
 
-// leave releases the leases.
+// leave releases the leases. Calls that are still in progress have outlived them.
 func (r *Relay) leave(ctx context.Context) {
 	r.mu.Lock()
 	for _, p := range r.partitions {
 		p.expiry.Stop()
+		p.Lose()
 	}
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
@@ -336,7 +338,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		}
 		wait = time.Minute
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		done, err := m.Maintain(bounded, r.cfg.retention())
+		done, err := r.maintain(bounded, m)
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -345,6 +347,19 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
 		}
 	}
+}
+
+// maintain maintains the log, and keeps what replays have still to read. It removes replays that ended long ago.
+func (r *Relay) maintain(ctx context.Context, m store.Maintainer) (store.Maintained, error) {
+	keep, replays := r.cfg.retention(), replay.New(r.store)
+	var err error
+	if keep.KeepFrom, err = replays.KeepFrom(ctx); err != nil {
+		return store.Maintained{}, err
+	}
+	if _, err := replays.Purge(ctx, keep.Redrives); err != nil {
+		return store.Maintained{}, err
+	}
+	return m.Maintain(ctx, keep)
 }
 
 // signal wakes a loop without blocking; signals coalesce.

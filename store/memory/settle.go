@@ -100,6 +100,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st store
 			for _, seq := range st.Removed {
 				r.parked[st.Partition].take(seq)
 			}
+			c.delivered += st.DeliveredCount
 			return nil, nil
 		}
 		released, err := db.settleOne(name, st, at)
