@@ -19,13 +19,19 @@ const (
 )
 
 // complete processes the outcomes of one call; nil results mean that all succeeded.
-func (r *Relay) complete(batch []*item, results []result, probe bool) {
+func (r *Relay) complete(batch []*item, results []result, probe bool, observed *observedCall) {
 	r.mu.Lock()
 	defer r.unlock()
 	var outcome func(i int, afterDead bool) schedule.Outcome
 	if results != nil {
 		r.markCut(batch, results)
-		outcome = func(i int, afterDead bool) schedule.Outcome { return r.outcome(batch, results, i, afterDead) }
+		outcome = func(i int, afterDead bool) schedule.Outcome {
+			o := r.outcome(batch, results, i, afterDead)
+			observed.outcome(i, &results[i], o)
+			return o
+		}
+	} else {
+		observed.delivered(len(batch))
 	}
 	r.judge(batch, results, probe)
 	r.sched.Complete(batch, outcome)

@@ -85,15 +85,19 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 
 // deliver makes the call and processes its outcome, even if the call never returns (runtime.Goexit).
 func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
+	ctx, release := r.callContext(batch)
+	defer release()
+	ctx, observed := r.attempting(ctx, batch)
 	var errs []error
 	returned := false
 	defer func() {
 		if !returned {
 			errs = fail(len(batch), &brokenCallError{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
-		r.complete(batch, results(errs), probe)
+		r.complete(batch, results(errs), probe, observed)
+		observed.end()
 	}()
-	errs = r.call(batch, msgs)
+	errs = r.call(ctx, batch, msgs)
 	returned = true
 }
 
@@ -149,14 +153,12 @@ func readError(err error) (v result) {
 }
 
 // call passes the messages on and returns one error for each, or nil.
-func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
+func (r *Relay) call(ctx context.Context, batch []*item, msgs []*postrider.Message) (errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
 			errs = fail(len(batch), &brokenCallError{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
-	ctx, release := r.callContext(batch)
-	defer release()
 	if timeout := r.attemptTimeout(); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("attempt took longer than %s: %w", timeout, context.DeadlineExceeded))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -50,8 +51,10 @@ type ownerState struct {
 	store.Owner
 	started, seen, aliveUntil time.Time
 	ttl                       time.Duration
-	member                    bool // it has sent a heartbeat and counts for the shares of the others
-	generation                int  // of its filter; 0 for none, and once it has left
+	member                    bool      // it has sent a heartbeat and counts for the shares of the others
+	destination               string    // as of the last heartbeat
+	beat                      time.Time // the last heartbeat
+	generation                int       // of its filter; 0 for none, and once it has left
 }
 
 // Heartbeat implements store.Leases.
@@ -61,7 +64,12 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 			return store.View{}, err
 		}
 		r, at := db.relay(name), now()
-		r.register(owner, at, ttl).member = true
+		text, err := stored.Destination(owner.Destination)
+		if err != nil {
+			return store.View{}, err
+		}
+		o := r.register(owner, at, ttl)
+		o.member, o.destination, o.beat = true, text, at
 		for id, o := range r.owners {
 			if at.Sub(o.aliveUntil) >= forgetOwnersAfter {
 				delete(r.owners, id)
@@ -225,18 +233,23 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 }
 
 // ownerStatus lists the owners, oldest first.
-func (r *relayState) ownerStatus(at time.Time) []store.OwnerStatus {
+func (r *relayState) ownerStatus(at time.Time) ([]store.OwnerStatus, error) {
 	var out []store.OwnerStatus
 	for _, o := range r.owners {
 		if !o.member {
 			continue
 		}
+		d, err := stored.ParseDestination(o.destination, at.Sub(o.beat))
+		if err != nil {
+			return nil, err
+		}
 		out = append(out, store.OwnerStatus{
-			Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
+			Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version, Destination: d},
+			Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 		})
 	}
 	slices.SortFunc(out, func(a, b store.OwnerStatus) int {
 		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
 	})
-	return out
+	return out, nil
 }

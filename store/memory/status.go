@@ -28,7 +28,11 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 
 func (db *database) relayStatus(name string, at time.Time) (store.RelayStatus, error) {
 	r := db.relays[name]
-	out := store.RelayStatus{Name: name, Kind: cmp.Or(r.kind, store.KindRelay), Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
+	owners, err := r.ownerStatus(at)
+	if err != nil {
+		return store.RelayStatus{}, err
+	}
+	out := store.RelayStatus{Name: name, Kind: cmp.Or(r.kind, store.KindRelay), Topics: db.filter(name, at).Topics, Owners: owners}
 	present := db.snapshot()
 	for partition, c := range r.cursors {
 		if c == nil {
@@ -41,6 +45,7 @@ func (db *database) relayStatus(name string, at time.Time) (store.RelayStatus, e
 		out.Partitions = append(out.Partitions, ps)
 		out.Backlog = add(out.Backlog, ps.Backlog)
 		out.Age = max(out.Age, ps.Age)
+		out.OldestUndelivered = max(out.OldestUndelivered, ps.Age)
 		out.Delivered += c.delivered
 		out.Failed += c.failed
 	}
@@ -49,6 +54,12 @@ func (db *database) relayStatus(name string, at time.Time) (store.RelayStatus, e
 		out.Held = add(out.Held, store.Count{N: int64(len(parked.held))})
 		for _, row := range parked.rows {
 			out.OldestParked = max(out.OldestParked, at.Sub(row.parkedAt))
+			if row.reason != store.ParkDelayed {
+				out.OldestUndelivered = max(out.OldestUndelivered, at.Sub(row.parkedAt))
+			}
+		}
+		for _, h := range parked.held {
+			out.OldestHeld = max(out.OldestHeld, at.Sub(h.since))
 		}
 	}
 	dead := db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}})

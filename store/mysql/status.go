@@ -24,10 +24,12 @@ const (
 	exceptionsSQL = `SELECT
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?1 LIMIT 10001) a),
 		(SELECT MIN(parked_at) FROM {prefix}parked WHERE relay = ?1),
+		(SELECT MIN(parked_at) FROM {prefix}parked WHERE relay = ?1 AND reason <> 'delayed'),
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001) b),
+		(SELECT MIN(since) FROM {prefix}held WHERE relay = ?1),
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001) c),
 		(SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1)`
-	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1 AND member
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2, destination FROM {prefix}relays WHERE relay = ?1 AND member
 		ORDER BY started_at, owner`
 )
 
@@ -58,18 +60,24 @@ func (t txn) relayStatus(ctx context.Context, name string) (store.RelayStatus, e
 		return r, err
 	}
 	var parked, held, dead int64
-	var oldestParked, oldestDead sql.Null[int64]
-	err := t.get(ctx, exceptionsSQL, []any{name}, &parked, &oldestParked, &held, &dead, &oldestDead)
+	var oldestParked, oldestWaiting, oldestHeld, oldestDead sql.Null[int64]
+	err := t.get(ctx, exceptionsSQL, []any{name}, &parked, &oldestParked, &oldestWaiting, &held, &oldestHeld, &dead, &oldestDead)
 	if err != nil {
 		return r, err
 	}
 	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
-	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
+	r.OldestParked, r.OldestHeld, r.OldestDead = age(oldestParked, t.now), age(oldestHeld, t.now), age(oldestDead, t.now)
+	r.OldestUndelivered = max(r.Age, age(oldestWaiting, t.now))
 	err = t.each(ctx, ownersSQL, []any{name, t.now}, func(rows *sql.Rows) error {
 		var o store.OwnerStatus
 		var started, seen int64
-		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
+		var destination string
+		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive, &destination)
+		if err != nil {
+			return err
+		}
 		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
+		o.Destination, err = stored.ParseDestination(destination, o.SeenAgo)
 		r.Owners = append(r.Owners, o)
 		return err
 	})

@@ -2,11 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -46,19 +48,20 @@ order by g.relay, g.partition`
 
 	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found.
 	relayStatusSQL = `
-select g.relay, p.count, coalesce(p.oldest, now),
+select g.relay, p.count, coalesce(p.oldest, now), coalesce(p.waiting, now),
 	(select count(*) from (select 1 from {held} h where h.relay = g.relay limit $1::int8) as n),
+	coalesce((select since from {held} h where h.relay = g.relay order by since limit 1), now),
 	(select count(*) from (select 1 from {dead} d where d.relay = g.relay and d.state = 'open' limit $1::int8) as n),
 	coalesce((select died_at from {dead} d where d.relay = g.relay and d.state = 'open' order by number limit 1), now),
 	now
 from (select clock_timestamp() as now) as clock, (select relay from {relay_partitions} union select relay from {relays} where member) as g
 cross join lateral (
-	select count(*) as count, min(parked_at) as oldest
-	from (select parked_at from {parked} p where p.relay = g.relay limit $1::int8) as n) as p
+	select count(*) as count, min(parked_at) as oldest, min(parked_at) filter (where reason <> 'delayed') as waiting
+	from (select parked_at, reason from {parked} p where p.relay = g.relay limit $1::int8) as n) as p
 order by g.relay`
 
 	ownersSQL = `
-select relay, owner, host, version, alive_until > now, seen_at, started_at, now
+select relay, owner, host, version, destination, alive_until > now, seen_at, started_at, now
 from {relays}, (select clock_timestamp() as now) as clock where member order by relay, started_at, owner`
 )
 
@@ -133,12 +136,15 @@ func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
 func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
 	var name string
 	var parked, held, dead int64
-	var oldestParked, oldestDead, now time.Time
-	dests := []any{&name, &parked, &oldestParked, &held, &dead, &oldestDead, &now}
+	var oldestParked, oldestWaiting, oldestHeld, oldestDead, now time.Time
+	dests := []any{&name, &parked, &oldestParked, &oldestWaiting, &held, &oldestHeld, &dead, &oldestDead, &now}
 	return r.query(ctx, tx, relayStatusSQL, []any{int64(store.CountLimit + 1)}, dests, func() {
 		st := r.relay(name)
 		st.Parked, st.OldestParked = count(parked), now.Sub(oldestParked)
-		st.Held = count(held)
+		st.Held, st.OldestHeld = count(held), now.Sub(oldestHeld)
+		if st.OldestUndelivered = now.Sub(oldestWaiting); st.Parked.AtLeast {
+			st.OldestUndelivered = max(st.OldestUndelivered, st.OldestHeld)
+		}
 		st.Dead, st.OldestDead = count(dead), now.Sub(oldestDead)
 	})
 }
@@ -172,6 +178,7 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 		n := st.Backlog.N + p.Backlog.N
 		st.Backlog = store.Count{N: min(n, store.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > store.CountLimit}
 		st.Age = max(st.Age, p.Age)
+		st.OldestUndelivered = max(st.OldestUndelivered, p.Age)
 		st.Delivered += delivered
 		st.Failed += failed
 	})
@@ -180,13 +187,21 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 func (r *statusReader) owners(ctx context.Context, tx pgx.Tx) error {
 	var name string
 	var o store.OwnerStatus
+	var destination string
 	var seen, now time.Time
-	dests := []any{&name, &o.ID, &o.Host, &o.Version, &o.Alive, &seen, &o.Started, &now}
-	return r.query(ctx, tx, ownersSQL, nil, dests, func() {
+	var failed error
+	dests := []any{&name, &o.ID, &o.Host, &o.Version, &destination, &o.Alive, &seen, &o.Started, &now}
+	err := r.query(ctx, tx, ownersSQL, nil, dests, func() {
 		o.SeenAgo, o.Started = now.Sub(seen), o.Started.UTC()
+		d, err := stored.ParseDestination(destination, o.SeenAgo)
+		if err != nil {
+			failed = err
+		}
+		o.Destination = d
 		st := r.relay(name)
 		st.Owners = append(st.Owners, o)
 	})
+	return errors.Join(err, failed)
 }
 
 // count converts a count that stops one above store.CountLimit.
