@@ -12,6 +12,12 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+// The reasons for which a relay dead-letters a message itself.
+const (
+	AttemptsExhausted = "attempts exhausted"
+	NoHandler         = "no handler" // for longer than Config.UnhandledFor
+)
+
 // The waits of unhandled messages: doubling between these bounds.
 const (
 	unhandledMin = 10 * time.Second
@@ -145,7 +151,7 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	switch {
 	case v.unhandled:
 		if limit := r.cfg.UnhandledFor; limit > 0 && m.reason == store.ParkUnhandled && m.parkedFor >= limit {
-			return r.dead(it, o, "no handler")
+			return r.dead(it, o, NoHandler)
 		}
 		o.Reason, o.After = string(store.ParkUnhandled), min(max(m.parkedFor, unhandledMin), unhandledMax)
 		if m.reason == store.ParkUnhandled {
@@ -161,7 +167,7 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	default:
 		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
 		if o.Attempts >= r.cfg.MaxAttempts {
-			return r.dead(it, o, "attempts exhausted")
+			return r.dead(it, o, AttemptsExhausted)
 		}
 		if o.After == 0 {
 			o.After = r.backoff(o.Attempts)
