@@ -102,6 +102,9 @@ func Open(ctx context.Context, c Config) (*Providers, error) {
 	return p, nil
 }
 
+// Configured says whether the standard variables name a collector.
+func Configured() bool { return given("METRICS") || given("TRACES") }
+
 // given says whether a standard variable names a collector for a signal.
 func given(signal string) bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
