@@ -200,6 +200,8 @@ func TestReadingsAreShared(t *testing.T) {
 }
 
 // TestStateOfARelay: what is in the database is exported, and what the process did.
+//
+// size: one history with its table of results.
 func TestStateOfARelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, telemetry.Config{})

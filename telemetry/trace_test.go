@@ -24,6 +24,8 @@ import (
 
 // TestTraceFromPublisherToConsumer: the spans of the relay and of the consumer link to the span in which the message was
 // published, through the outbox and the broker, and each is the root of a trace of its own.
+//
+// size: it sets up a publisher, a relay, a broker and a consumer.
 func TestTraceFromPublisherToConsumer(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
