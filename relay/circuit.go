@@ -102,6 +102,7 @@ func (r *Relay) destination() store.Destination {
 func (r *Relay) tripped(cause string) {
 	wait, opened := r.circuit.trip(time.Now(), cause)
 	if opened {
+		signal(r.heartbeatWake) // which records it
 		r.destinationChanged()
 		r.cfg.Logger.Warn("destination is unavailable; the relay waits and probes", "relay", r.cfg.Name, "error", cause)
 	}
@@ -138,6 +139,7 @@ func (r *Relay) recovered() {
 		r.destinationChanged()
 	}
 	if was {
+		signal(r.heartbeatWake)
 		r.cfg.Logger.Info("destination is available again", "relay", r.cfg.Name)
 		signal(r.fetchWake)
 		signal(r.dueWake)

@@ -188,9 +188,8 @@ func (r *Relay) leasesChanged(change LeaseChange, n int) {
 	}
 }
 
-// destinationChanged tells the observer, and the database with the next heartbeat.
+// destinationChanged tells the observer.
 func (r *Relay) destinationChanged() {
-	signal(r.heartbeatWake)
 	if r.observer.Load() != nil {
 		d := r.destination()
 		r.observe(func(o *Observer) {

@@ -150,7 +150,7 @@ func TestDestinationIsInTheStatus(t *testing.T) {
 			t.Errorf("before the first call: %+v", d)
 		}
 		b.publish(b.msg("a"))
-		pass(time.Second)
+		pass(10 * time.Second)
 		if d := shown(); d.State != store.DestinationUp {
 			t.Errorf("after a delivery: %+v", d)
 		}
