@@ -59,7 +59,7 @@ func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Delivered}
 	}
-	if v, ok := errors.AsType[*verdict](err); ok {
+	if v, ok := errors.AsType[*outcomeError](err); ok {
 		o := v.outcome
 		if o.Err != nil {
 			o.Err = err
@@ -72,7 +72,7 @@ func OutcomeOf(err error) Outcome {
 // Retry asks for another attempt after a wait. The attempt counts, and after Config.MaxAttempts the message is
 // dead-lettered. If after is not positive, the relay's own backoff applies.
 func Retry(after time.Duration, err error) error {
-	return &verdict{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
+	return &outcomeError{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
 }
 
 // Snooze postpones the message without counting an attempt. A snoozed message with a key holds its key, since the
@@ -81,24 +81,24 @@ func Snooze(after time.Duration) error {
 	if after <= 0 {
 		after = time.Second
 	}
-	return &verdict{Outcome{Kind: Snoozed, After: after}}
+	return &outcomeError{Outcome{Kind: Snoozed, After: after}}
 }
 
 // Dead dead-letters the message at once, with a reason for the operator.
 func Dead(reason string, err error) error {
-	return &verdict{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
+	return &outcomeError{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
 }
 
 // Unavailable reports that the whole destination cannot be reached, so that every other message would fail too. The relay
 // opens its circuit: it counts no attempt, parks nothing, and sends one probe at a time until the destination is back.
 func Unavailable(err error) error {
-	return &verdict{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
+	return &outcomeError{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
 }
 
 // verdict carries an Outcome in an error value.
-type verdict struct{ outcome Outcome }
+type outcomeError struct{ outcome Outcome }
 
-func (v *verdict) Error() string {
+func (v *outcomeError) Error() string {
 	o := v.outcome
 	switch o.Kind {
 	case Snoozed:
@@ -115,7 +115,7 @@ func (v *verdict) Error() string {
 	}
 }
 
-func (v *verdict) Unwrap() error { return v.outcome.Err }
+func (v *outcomeError) Unwrap() error { return v.outcome.Err }
 
 func cause(err error, text string) error {
 	if err == nil {

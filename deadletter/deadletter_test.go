@@ -162,7 +162,7 @@ func TestExportThatFails(t *testing.T) {
 	}
 }
 
-func TestExportWhileLettersAreEdited(t *testing.T) {
+func TestExportWhileDeadLettersAreEdited(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 2)
 	edit := func(number int64) {

@@ -52,7 +52,7 @@ func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)
 // every 5 seconds, and at once when the store signals work (Subscribe, as relays use it), but at most once a second.
 //
 // A step that fails does not delay other redrives: its cause is recorded in the redrive, logged, and the step is retried
-// with backoff until the redrive has failed (MaxFailures).
+// with backoff until the redrive has failed (store.MaxRedriveFailures).
 func (s Store) Run(ctx context.Context, logger *slog.Logger) {
 	d := driver{store: s, logger: logger}
 	if w, ok := s.records.(interface {

@@ -230,10 +230,10 @@ func (c *ConsumerConfig) tooShort(caps postrider.SubscriberCapabilities) string 
 	case c.Dedup != ByID:
 		return ""
 	case caps.RedeliveryWindow == 0:
-		return fmt.Sprintf("the source may deliver a message again without limit, its ID is forgotten after %s: "+
+		return fmt.Sprintf("the source may deliver a message again without limit, its ID is removed after %s: "+
 			"limit the source's retention or redelivery, or remember by watermark", c.KeepIDs)
 	case c.KeepIDs < need:
-		return fmt.Sprintf("the source may deliver a message again for %s and you may replay for %s, its ID is forgotten "+
+		return fmt.Sprintf("the source may deliver a message again for %s and you may replay for %s, its ID is removed "+
 			"after %s: set KeepIDs to %s or more", caps.RedeliveryWindow, c.ReplayWindow, c.KeepIDs, need)
 	}
 	return ""

@@ -19,11 +19,11 @@ type Consumer[Tx any] struct {
 	cfg        ConsumerConfig
 	in         *Inbox[Tx]
 	store      store.Inbox[Tx]
-	opener     store.BeginBatcher[Tx]
+	batcher    store.BeginBatcher[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers[Tx]
-	aside      *relay.Relay // retries parked messages
+	retries    *relay.Relay // retries parked messages
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
@@ -43,7 +43,7 @@ type Consumer[Tx any] struct {
 	bytes        int
 	received     uint64             // messages so far
 	sized        int64              // bytes so far
-	logs         map[string]logSeen // by partition and epoch; with ByPosition
+	logs         map[string]logSeen // by partition and incarnation; with ByPosition
 	storeFails   int                // consecutive transactions that the store failed to begin or commit
 	stats        Stats
 
@@ -99,7 +99,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		return nil, err
 	}
 	c := &Consumer[Tx]{
-		cfg: cfg, in: in, store: in.store, opener: openerOf(in.store), subscriber: subscriber, caps: caps,
+		cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
 		handlers: handlers[Tx]{
 			typed: make(map[string]map[int]Handler[Tx]), upcast: make(map[string]map[int]upcaster),
 			any: make(map[string]Handler[Tx]),
@@ -111,30 +111,30 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancel(context.Background())
-	if c.aside, err = relay.New(asideStore{in.store}, cfg.relay()); err != nil {
+	if c.retries, err = relay.New(parkedStore{in.store}, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
 	return c, nil
 }
 
-// asideStore is a store.Relay without a log, since a consumer reads its source. It hides the store's optional interfaces,
+// parkedStore is a store.Relay without a log, since a consumer reads its source. It hides the store's optional interfaces,
 // such as removing old outbox messages, which are for the relays that read the outbox.
-type asideStore struct{ store.Relay }
+type parkedStore struct{ store.Relay }
 
 // Heartbeat implements store.Leases. A consumer has no filter of topics.
-func (s asideStore) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
+func (s parkedStore) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	owner.Topics = nil
 	return s.Relay.Heartbeat(ctx, name, owner, ttl)
 }
 
 // Acquire implements store.Leases, for a name that is a consumer's.
-func (s asideStore) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+func (s parkedStore) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	owner.Topics, req.Kind = nil, store.KindConsumer
 	return s.Relay.Acquire(ctx, name, owner, req)
 }
 
 // Fetch implements store.Log.
-func (asideStore) Fetch(context.Context, string, store.FetchRequest) ([]store.Batch, error) {
+func (parkedStore) Fetch(context.Context, string, store.FetchRequest) ([]store.Batch, error) {
 	return nil, nil
 }
 
@@ -203,11 +203,11 @@ func (c *Consumer[Tx]) begin() error {
 func (c *Consumer[Tx]) run(ctx context.Context) error {
 	background, endBackground := context.WithCancel(ctx)
 	defer endBackground()
-	aside := make(chan error, 1)
+	retries := make(chan error, 1)
 	go func() {
-		err := c.aside.Run(c.life)
+		err := c.retries.Run(c.life)
 		c.endLife() // it ends early only if it cannot work at all
-		aside <- err
+		retries <- err
 	}()
 	source := make(chan error, 1)
 	go func() {
@@ -217,7 +217,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	}()
 	var loops sync.WaitGroup
 	loops.Go(func() { c.extendLoop(background) })
-	loops.Go(func() { c.forgetLoop(background) })
+	loops.Go(func() { c.removeLoop(background) })
 	for range c.cfg.Concurrency {
 		c.workers.Go(c.worker)
 	}
@@ -226,7 +226,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	endBackground()
 	loops.Wait()
 	c.close(ctx)
-	return errors.Join(err, <-aside)
+	return errors.Join(err, <-retries)
 }
 
 // finish waits for running transactions until StopTimeout, and then cancels them.
@@ -299,7 +299,7 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 		c.endCalls()
 		// The end of Run cancels the relay's calls too, within its own time limit; nothing here waits for that any
 		// longer.
-		_ = c.aside.Stop(ctx)
+		_ = c.retries.Stop(ctx)
 		<-c.done
 		return ctx.Err()
 	}
@@ -347,7 +347,7 @@ func (c *Consumer[Tx]) Ready() error {
 	case fails > 0:
 		return fmt.Errorf("consumer %s: the database does not take transactions", c.cfg.Name)
 	}
-	return c.aside.Ready()
+	return c.retries.Ready()
 }
 
 // tell wakes all waiting goroutines.
@@ -366,21 +366,21 @@ func (c *Consumer[Tx]) note(change func(s *Stats)) {
 	change(&c.stats)
 }
 
-// forgetEvery is the interval between removals of expired claims.
-const forgetEvery = time.Minute
+// removeEvery is the interval between removals of expired claims.
+const removeEvery = time.Minute
 
-// forgetLoop removes the IDs of messages that can no longer be redelivered, in small batches.
-func (c *Consumer[Tx]) forgetLoop(ctx context.Context) {
+// removeLoop removes the IDs of messages that can no longer be redelivered, in small batches.
+func (c *Consumer[Tx]) removeLoop(ctx context.Context) {
 	if c.cfg.Dedup != ByID {
 		return
 	}
 	for wait := time.Second; sleep(ctx, wait); {
-		n, err := c.store.Forget(ctx, c.cfg.Name, c.cfg.KeepIDs, forgetBatch)
+		n, err := c.store.RemoveClaims(ctx, c.cfg.Name, c.cfg.KeepIDs, removeBatch)
 		if err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("consumer cannot forget old messages and will try again", "consumer", c.cfg.Name, "error", err)
+			c.cfg.Logger.Warn("consumer cannot remove old IDs and will try again", "consumer", c.cfg.Name, "error", err)
 		}
-		wait = forgetEvery
-		if n == forgetBatch {
+		wait = removeEvery
+		if n == removeBatch {
 			wait = 10 * time.Millisecond // let others write in between
 		}
 	}

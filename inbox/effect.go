@@ -134,12 +134,12 @@ func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) 
 
 func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message) error {
 	for {
-		err := c.processAside(ctx, m)
+		err := c.processOne(ctx, m)
 		if !errors.Is(err, ErrGap) {
 			return err
 		}
 		earlier := c.parkedBefore(ctx, m)
-		if earlier == nil || c.processAside(ctx, earlier) != nil {
+		if earlier == nil || c.processOne(ctx, earlier) != nil {
 			return err
 		}
 	}
@@ -166,9 +166,9 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 	return earliest
 }
 
-// processAside removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
+// processOne removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
 // message has not been consumed.
-func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) error {
+func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) error {
 	if m.Headers[PositionHeader] != "" {
 		copied := *m
 		copied.Headers = maps.Clone(m.Headers)

@@ -113,7 +113,7 @@ func (c *Consumer[Tx]) register(messageType string, missing bool, add func() err
 		err = add()
 	}
 	if err == nil {
-		err = c.aside.HandleFunc(storableText(messageType, postrider.MaxTypeBytes), c.processParked)
+		err = c.retries.HandleFunc(storableText(messageType, postrider.MaxTypeBytes), c.processParked)
 		if errors.Is(err, relay.ErrDuplicateHandler) {
 			err = nil // for another version of it
 		}

@@ -49,7 +49,7 @@ const (
 
 // outcomes translates the result of a transaction.
 var outcomes = map[end]Outcome{
-	applied: Applied, duplicate: Duplicate, skipped: Skipped, putAside: Parked, putBehind: Parked, buried: DeadLettered,
+	applied: Applied, duplicate: Duplicate, skipped: Skipped, parkedFailed: Parked, parkedQueued: Parked, deadLettered: DeadLettered,
 }
 
 // observedTransact is transact, with the observer.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/store"
 )
 
@@ -136,7 +136,7 @@ func (c *Consumer[Tx]) storeFailed(err error) time.Duration {
 	if c.storeFails++; c.storeFails == 1 {
 		c.cfg.Logger.Warn("consumer's transaction failed and is tried again", "consumer", c.cfg.Name, "error", err)
 	}
-	return relay.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
+	return attempt.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
 }
 
 func (c *Consumer[Tx]) storeAnswers() {
@@ -148,7 +148,7 @@ func (c *Consumer[Tx]) storeAnswers() {
 // judge decides what happens to a message whose attempt failed: a fate, or, if local, another attempt after a wait.
 func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duration) {
 	o := postrider.OutcomeOf(err)
-	cause := relay.CauseText(o.Err)
+	cause := attempt.CauseText(o.Err)
 	switch {
 	case errors.Is(err, errUnhandled):
 		it.fate = &fate{park: store.ParkUnhandled, after: unhandledWait, cause: cause}
@@ -173,7 +173,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		return 0
 	}
 	if wait = o.After; wait == 0 {
-		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
+		wait = attempt.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
 	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
 		it.fate = &fate{park: store.ParkRetry, after: wait}
@@ -188,7 +188,7 @@ const maxRefusals = 2
 // was to be parked is dead-lettered, and of a dead letter only what identifies and orders the message is stored.
 func (it *item) refused(err error) (wait time.Duration) {
 	it.refusals++
-	wait = relay.Backoff(storeRetryMin, storeRetryMax, it.refusals)
+	wait = attempt.Backoff(storeRetryMin, storeRetryMax, it.refusals)
 	switch {
 	case it.refusals < maxRefusals || it.standsIn:
 		return wait
@@ -226,7 +226,7 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		if c.cfg.Dedup == ByID {
 			c.in.count(ends[it] != duplicate)
 		}
-		if ends[it] == buried {
+		if ends[it] == deadLettered {
 			m := it.msg
 			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's cause continues with its stack
 			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
@@ -272,9 +272,9 @@ const (
 	applied end = iota
 	duplicate
 	skipped
-	putAside
-	putBehind // a held key
-	buried
+	parkedFailed
+	parkedQueued // a held key
+	deadLettered
 )
 
 func (s *Stats) count(e end) {
@@ -285,12 +285,12 @@ func (s *Stats) count(e end) {
 		s.Duplicates++
 	case skipped:
 		s.Skipped++
-	case putAside:
+	case parkedFailed:
 		s.Parked++
-	case putBehind:
+	case parkedQueued:
 		s.Parked++
 		s.Held++
-	case buried:
+	case deadLettered:
 		s.Dead++
 	}
 }

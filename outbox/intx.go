@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // InTx runs do in a transaction and commits it if do returns nil. After the commit, it wakes relays and runs the
@@ -20,11 +21,20 @@ import (
 // neither returned nor given to AfterCommit hooks. Savepoints made by hand ("SAVEPOINT a") are considered only if there
 // is an AfterCommit hook, because checking costs a round trip.
 //
+// With store/postgres, the transaction is begun with the first statement in do, and what was published is written with the next
+// statement or with the commit: an order and its message take two round trips. If the database refuses a message, that statement
+// or the commit returns the error, and nothing is committed. After tx.Begin, tx.Conn or tx.LargeObjects, everything is sent at
+// once.
+//
 // If do returns an error or panics, or the commit fails, the transaction is rolled back and the AfterRollback hooks run.
 // Errors: that of do, joined with that of the rollback if it failed too; those of the store. When the connection breaks
 // during the commit, it is unknown whether the commit took effect; this is an error of the store too.
 func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx Tx) error) ([]string, error) {
-	tx, err := o.store.Begin(ctx)
+	begin := o.store.Begin
+	if p, ok := o.store.(store.TxPipeliner[Tx]); ok {
+		begin = p.BeginPipelined
+	}
+	tx, err := begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,27 +18,21 @@ type endless struct {
 	store.Relay
 	messages []postrider.Message // of one partition, reused for each batch
 	left     atomic.Int64
-
-	mu   sync.Mutex
-	held map[int]store.PartitionView
+	leases   []store.PartitionView // written by the relay's one lease loop
 }
 
 const endlessPartitions = 8
 
 func (*endless) Partitions(context.Context) (int, error) { return endlessPartitions, nil }
 func (e *endless) Heartbeat(context.Context, string, store.Owner, time.Duration) (store.View, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return store.View{Alive: 1, Partitions: slices.Collect(maps.Values(e.held))}, nil
+	return store.View{Alive: 1, Partitions: e.leases}, nil
 }
 
 func (e *endless) Acquire(_ context.Context, _ string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	var out []store.Lease
 	for _, c := range req.Claims {
-		e.held[c.Partition] = store.PartitionView{Partition: c.Partition, Owner: o.ID, Token: c.Token}
 		out = append(out, store.Lease{Partition: c.Partition, Owner: o.ID, Token: c.Token})
+		e.leases = append(e.leases, store.PartitionView{Partition: c.Partition, Owner: o.ID, Token: c.Token})
 	}
 	return out, nil
 }
@@ -78,7 +69,7 @@ func (e *endless) Fetch(_ context.Context, _ string, req store.FetchRequest) ([]
 }
 
 func benchmark(b *testing.B, keys int, cfg relay.Config, handler bool) {
-	e := &endless{held: make(map[int]store.PartitionView)}
+	e := &endless{}
 	for i := range 4096 {
 		m := postrider.Message{ID: fmt.Sprint("id-", i), Type: "t", Topic: "t", Payload: make([]byte, 500)}
 		if keys > 0 {

@@ -17,10 +17,9 @@ const (
 	DefaultMaxAttempts = 10
 	DefaultBackoffBase = 200 * time.Millisecond
 	DefaultBackoffMax  = 60 * time.Second
+	// DefaultAttemptTimeout bounds an attempt, except with HandleTx (see Config.AttemptTimeout).
+	DefaultAttemptTimeout = 30 * time.Second
 )
-
-// DefaultAttemptTimeout bounds an attempt, except with HandleTx (see Config.AttemptTimeout).
-const DefaultAttemptTimeout = 30 * time.Second
 
 // Config configures a relay. The zero value of each field means its default.
 type Config struct {

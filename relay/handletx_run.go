@@ -82,13 +82,9 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 	}
 	m := *it.Message.Message // the handler may run again
 	m.Attempt = it.Attempts + 1
-	ctx = tx.within(ctx)
-	if limit := r.attemptTimeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
-		defer cancel()
-	}
-	return r.handle(ctx, &m)
+	ctx, end := r.boundAttempt(ctx, time.Now())
+	defer end()
+	return r.handle(tx.within(ctx), &m)
 }
 
 // notBegun handles a database that does not begin transactions: everything waits, and one transaction at a time probes.

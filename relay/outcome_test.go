@@ -137,15 +137,15 @@ func TestOutcomes(t *testing.T) {
 					if calls.Load() != c.attempts {
 						t.Errorf("%d calls, want %d", calls.Load(), c.attempts)
 					}
-					var letters []store.DeadLetter
+					var dead []store.DeadLetter
 					for l, err := range deadletter.New(b.store).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						letters = append(letters, l)
+						dead = append(dead, l)
 					}
-					if len(letters) != 1 || letters[0].Reason != c.dead || letters[0].Attempts != int(c.attempts) {
-						t.Fatalf("dead letters: %+v", letters)
+					if len(dead) != 1 || dead[0].Reason != c.dead || dead[0].Attempts != int(c.attempts) {
+						t.Fatalf("dead letters: %+v", dead)
 					}
 					if st := b.status(); st.Held.N+st.Parked.N+st.Backlog.N != 0 {
 						t.Errorf("left over: %+v", st)

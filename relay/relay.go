@@ -35,7 +35,9 @@ type Relay struct {
 	owner    store.Owner
 	handlers handlers
 	publish  PublishFunc
-	tx       transactor // nil unless handlers have transactions
+	// background are the functions that run while the relay does.
+	background []func(ctx context.Context)
+	tx         transactor // nil unless handlers have transactions
 
 	// life ends when the relay must take no new work; calls ends when calls in progress must be cancelled.
 	life, calls              context.Context
@@ -57,7 +59,7 @@ type Relay struct {
 	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
 	answered      time.Time          // when the destination last answered
-	underWay      map[*call]struct{} // calls that another worker can replace
+	underWay      map[*call]struct{} // one for each worker
 	slow          int                // how many of them have been replaced
 	slowFull      bool               // no more can be replaced
 	failures      logLimit
@@ -163,6 +165,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
 	loops.Go(func() { r.slowLoop(background) })
+	for _, f := range r.background {
+		loops.Go(func() { f(background) })
+	}
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)

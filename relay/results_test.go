@@ -49,9 +49,9 @@ func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 	})
 }
 
-// TestHandlerThatReportsBehindIsRetriedWithBackoff: a handler that forwards to a publisher may return that publisher's
+// TestHandlerThatReportsPredecessorFailedIsRetriedWithBackoff: a handler that forwards to a publisher may return that publisher's
 // ErrPredecessorFailed. To the relay it is the message's own failure, retried after a wait and counted.
-func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
+func TestHandlerThatReportsPredecessorFailedIsRetriedWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)

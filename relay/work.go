@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
@@ -20,9 +21,9 @@ var errForeign = fmt.Errorf("this process is not configured for the topic, a new
 
 // worker delivers until the relay ends, or until another worker replaces it during a slow call.
 func (r *Relay) worker() {
-	finished, current := false, &call{}
+	finished, current := false, r.newCall()
 	defer func() {
-		if !finished && !r.replaced(current) { // a handler ended this goroutine (runtime.Goexit)
+		if replaced := r.replaced(current); !finished && !replaced { // a handler ended this goroutine (runtime.Goexit)
 			r.workers.Go(r.worker)
 		}
 	}()
@@ -36,31 +37,26 @@ func (r *Relay) worker() {
 		}
 		if r.tx != nil {
 			r.transact(batch, probe)
-			if finished = r.replaced(current); finished {
-				return
-			}
 			continue
 		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, even after the call
 		for i, it := range batch {
-			if attempt := it.Attempts + 1; it.Message.Attempt != attempt {
-				it.Message.Attempt = attempt
+			if n := it.Attempts + 1; it.Message.Attempt != n {
+				it.Message.Attempt = n
 			}
 			msgs[i] = it.Message.Message
 		}
 		r.deliver(batch, msgs, probe)
-		if finished = r.replaced(current); finished {
-			return
-		}
 	}
 }
 
 // take waits for work, takes as much of it as one call may have, and reports whether the call is a probe of the circuit. It
-// returns nothing when the relay ends.
+// returns nothing when the relay ends, or when another worker has replaced this one during its last call.
 func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	r.mu.Lock()
 	defer r.unlock()
-	for r.life.Err() == nil {
+	current.since = time.Time{}
+	for r.life.Err() == nil && !current.slow {
 		now := time.Now()
 		room := r.circuit.allows(r.cfg.MaxBatch, now)
 		if room == 0 || r.sched.Ready() == 0 {
@@ -75,7 +71,6 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 		if len(batch) > 0 {
 			if len(batch) == 1 || r.publish == nil {
 				current.since = now
-				r.underWay[current] = struct{}{}
 			}
 			return batch, r.circuit.started()
 		}
@@ -140,9 +135,9 @@ func readError(err error) (v result) {
 		}
 	}()
 	v = result{failed: true, outcome: postrider.OutcomeOf(err)}
-	v.cause = CauseText(v.outcome.Err)
+	v.cause = attempt.CauseText(v.outcome.Err)
 	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
-		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
+		v.cause = attempt.CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
 	}
 	v.follows = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
@@ -159,11 +154,8 @@ func (r *Relay) call(ctx context.Context, batch []*item, msgs []*postrider.Messa
 			errs = fail(len(batch), &brokenCallError{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
-	if timeout := r.attemptTimeout(); timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("attempt took longer than %s: %w", timeout, context.DeadlineExceeded))
-		defer cancel()
-	}
+	ctx, end := r.boundAttempt(ctx, batch[0].Started)
+	defer end()
 	if undecodable(batch) {
 		return r.callDecodable(ctx, batch)
 	}
@@ -252,7 +244,10 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 // hand passes messages to the publisher, or a single message to its handler.
 func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	if r.publish == nil {
-		return []error{r.handle(ctx, msgs[0])}
+		if err := r.handle(ctx, msgs[0]); err != nil {
+			return []error{err}
+		}
+		return nil
 	}
 	errs := r.publish(ctx, msgs)
 	if errs != nil && len(errs) != len(msgs) {

@@ -45,7 +45,7 @@ func TestTraceFromPublisherToConsumer(t *testing.T) {
 	must(t, err)
 	subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: "c", Topics: []string{"t"}, Partitions: 1})
 	must(t, err)
-	in, err := inbox.New(memory.New(memory.Config{Partitions: 1}), inbox.Config{})
+	in, err := inbox.New(memory.New(memory.Config{Partitions: 1}))
 	must(t, err)
 	var log bytes.Buffer
 	logger := slog.New(telemetry.LogHandler(slog.NewTextHandler(&log, nil)))

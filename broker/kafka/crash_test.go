@@ -125,7 +125,7 @@ func TestCutOffWhileJoining(t *testing.T) {
 	for _, d := range receive(t, one, 20) {
 		held[d.Message.ID] = d
 	}
-	link.muteBehind(joinKey)
+	link.muteAfter(joinKey)
 	two, _ := s.join(t, nil)
 	for _, d := range receive(t, two, 20) {
 		if !isLost(held[d.Message.ID]) {
@@ -208,7 +208,7 @@ func TestEffectOnceThroughCrashes(t *testing.T) {
 		Store: memory.New(memory.Config{}), open: make(map[*memory.Tx][]*postrider.Message),
 		of: make(map[string]int), version: make(map[string]int64),
 	}
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	if err != nil {
 		t.Fatal(err)
 	}

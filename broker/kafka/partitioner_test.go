@@ -64,7 +64,7 @@ func TestFollowersShareBatches(t *testing.T) {
 		"the batch has ended":               {func(b *batches, p int) { b.end(p) }, true},
 		"it ended and another was begun":    {func(b *batches, p int) { b.end(p); b.put("a", nil) }, true},
 		"a batch without keys was begun":    {func(b *batches, _ int) { clear(b.open); b.put("", nil) }, true},
-		"the client has forgotten the topic": {func(b *batches, _ int) {
+		"the client does not know the topic any more": {func(b *batches, _ int) {
 			b.p, b.open = b.client.ForTopic("orders"), make(map[int]bool)
 			b.put("a", nil)
 		}, true},

@@ -62,7 +62,7 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 		return postrider.PositionReplaced, nil
 	case err != nil:
 		return 0, err
-	case at.Epoch != "" && details.TopicID != [16]byte{} && hex.EncodeToString(details.TopicID[:]) != at.Epoch:
+	case at.Incarnation != "" && details.TopicID != [16]byte{} && hex.EncodeToString(details.TopicID[:]) != at.Incarnation:
 		return postrider.PositionReplaced, nil
 	}
 	admin := kadm.NewClient(client)

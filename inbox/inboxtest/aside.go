@@ -14,19 +14,19 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-func asideScenarios[Tx any]() []scenario[Tx] {
+func parkingScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
 		{"FailedAttemptLeavesNothing", failedAttemptLeavesNothing[Tx]},
 		{"FollowersWaitAndOthersFlow", followersWait[Tx]},
 		{"HeldKeyIsSeenByEveryProcess", heldSeenByAll[Tx]},
-		{"EveryVerdictDoesWhatItSays", everyVerdict[Tx]},
+		{"EveryVerdictDoesWhatItSays", everyOutcome[Tx]},
 		{"DeadLetterIsExplained", deadLetterIsExplained[Tx]},
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},
 		{"UnhandledWaitsForAProcessThatKnowsIt", unhandledWaits[Tx]},
 		{"UnhandledIsPassedOverIfAsked", unhandledSkipped[Tx]},
-		{"AsideWorkIsTakenOverFromADeadProcess", asideTakenOver[Tx]},
+		{"ParkedWorkIsTakenOverFromADeadProcess", parkedTakenOver[Tx]},
 	}
 }
 
@@ -124,7 +124,7 @@ func heldSeenByAll[Tx any](w *world[Tx]) {
 	w.want("order", w.effectsOf("a"), append(head, followers...))
 }
 
-func everyVerdict[Tx any](w *world[Tx]) {
+func everyOutcome[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		var j journal
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
@@ -148,8 +148,8 @@ func everyVerdict[Tx any](w *world[Tx]) {
 		want := w.send("retry", "snooze", "away", "dead")
 		p := w.start(s)
 		w.untilEffects(want[:3]...)
-		w.until("dead", func() bool { return len(w.letters("")) == 1 })
-		if l := w.letters("")[0]; l.Reason != "not wanted" || l.Attempts != 1 || l.Cause != "dead: not wanted: boom" && l.Cause != "boom" {
+		w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+		if l := w.deadLetters("")[0]; l.Reason != "not wanted" || l.Attempts != 1 || l.Cause != "dead: not wanted: boom" && l.Cause != "boom" {
 			w.t.Errorf("dead letter is %+v", l)
 		}
 		w.untilQuiet()
@@ -166,8 +166,8 @@ func deadLetterIsExplained[Tx any](w *world[Tx]) {
 	s.source.Partitions = 1
 	w.start(s)
 	w.publish(m)
-	w.until("dead", func() bool { return len(w.letters("")) == 1 })
-	l := w.letters("")[0]
+	w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+	l := w.deadLetters("")[0]
 	if l.Relay != consumer || l.Reason != inbox.AttemptsExhausted || l.Attempts != 5 || len(l.History) != 5 ||
 		!strings.Contains(l.Cause, "the end of the world") || !strings.Contains(l.Cause, "inboxtest") {
 		w.t.Errorf("dead letter is %+v, want five attempts and the stack of the panic", l)
@@ -199,8 +199,8 @@ func redriveRuns[Tx any](w *world[Tx]) {
 		p, q := w.start(s), w.start(o)
 		id := w.send("a")[0]
 		for redrives := range 3 {
-			w.until("dead", func() bool { return len(w.letters("")) == 1 })
-			l := w.letters("")[0]
+			w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+			l := w.deadLetters("")[0]
 			if l.Redrives != redrives || l.Attempts != 4 {
 				w.t.Errorf("letter is %+v, want %d redrives and 4 attempts", l, redrives)
 			}
@@ -278,7 +278,7 @@ func operatorsDecide[Tx any](w *world[Tx]) {
 	})
 	w.want("effects", w.effects(), want[1:])
 	w.untilQuiet()
-	if l := w.letters(store.DeadDiscarded); len(l) != 1 || l[0].Message.ID != want[0] {
+	if l := w.deadLetters(store.DeadDiscarded); len(l) != 1 || l[0].Message.ID != want[0] {
 		w.t.Errorf("discarded: %+v, want the skipped head", l)
 	}
 }
@@ -318,8 +318,8 @@ func unhandledSkipped[Tx any](w *world[Tx]) {
 	})
 }
 
-// asideTakenOver: the process that works on parked messages is killed while it does.
-func asideTakenOver[Tx any](w *world[Tx]) {
+// parkedTakenOver: the process that works on parked messages is killed while it does.
+func parkedTakenOver[Tx any](w *world[Tx]) {
 	var j journal
 	var p *process[Tx]
 	killed := make(chan struct{})

@@ -86,7 +86,7 @@ func (b *brokerTest[Tx]) run() {
 	for _, p := range processes {
 		p.stop()
 	}
-	b.verdict(total)
+	b.outcome(total)
 }
 
 // publish publishes a few messages, by ID some of them twice, and returns how many distinct ones.
@@ -137,7 +137,7 @@ func (b *brokerTest[Tx]) join() *process[Tx] {
 // faulty returns true in one of n cases, while there are faults.
 func (b *brokerTest[Tx]) faulty(n int) bool { return !b.calm.Load() && rand.IntN(n) == 0 }
 
-func (b *brokerTest[Tx]) verdict(total int) {
+func (b *brokerTest[Tx]) outcome(total int) {
 	b.t.Helper()
 	got := b.effects()
 	if distinct := len(slices.Compact(slices.Sorted(slices.Values(got)))); len(got) != total || distinct != total {

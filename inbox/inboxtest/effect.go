@@ -91,7 +91,7 @@ func tenDeliveries[Tx any](w *world[Tx]) {
 	m := w.message("a")
 	var effects sync.WaitGroup
 	for i := range 10 {
-		in, err := inbox.New[Tx](w.store, inbox.Config{})
+		in, err := inbox.New[Tx](w.store)
 		w.must(err, "inbox")
 		effects.Go(func() {
 			_, err := w.outbox.InTx(w.ctx, func(ctx context.Context, tx Tx) error {
@@ -123,7 +123,7 @@ func tenDeliveries[Tx any](w *world[Tx]) {
 }
 
 func usersTransaction[Tx any](w *world[Tx]) {
-	in, err := inbox.New[Tx](w.store, inbox.Config{})
+	in, err := inbox.New[Tx](w.store)
 	w.must(err, "inbox")
 	m := w.message("a")
 	take := func(commit bool) bool {
@@ -144,8 +144,8 @@ func usersTransaction[Tx any](w *world[Tx]) {
 		w.t.Errorf("%d hits and %d misses, want 1 and 2", hits, misses)
 	}
 	w.elapse(10 * time.Millisecond)
-	if n, err := in.Forget(w.ctx, consumer, time.Millisecond); n != 1 || err != nil {
-		w.t.Errorf("forgot %d, %v; want 1", n, err)
+	if n, err := in.RemoveOlder(w.ctx, consumer, time.Millisecond); n != 1 || err != nil {
+		w.t.Errorf("removed %d, %v; want 1", n, err)
 	}
 }
 
@@ -288,10 +288,10 @@ func commitRefused[Tx any](w *world[Tx]) {
 		}
 		p = w.build(s)
 		w.run(p)
-		w.until("the bad one is dead", func() bool { return len(w.letters("")) > 0 })
+		w.until("the bad one is dead", func() bool { return len(w.deadLetters("")) > 0 })
 		w.untilEffects(want[0], want[1], want[2], want[4])
 		w.untilQuiet()
-		if l := w.letters(""); len(l) != 1 || l[0].Message.ID != bad || l[0].Attempts != 2 {
+		if l := w.deadLetters(""); len(l) != 1 || l[0].Message.ID != bad || l[0].Attempts != 2 {
 			w.t.Errorf("dead letters: %+v, want that of %s with 2 attempts", l, bad)
 		}
 		p.stop()

@@ -164,8 +164,8 @@ func upcasts[Tx any](w *world[Tx]) {
 	if a, b := <-got, <-got; a != 1200 || b != 34 {
 		w.t.Errorf("handled %d and %d, want 1200 and 34", a, b)
 	}
-	w.until("unknown version is dead", func() bool { return len(w.letters("")) == 1 })
-	if l := w.letters("")[0]; l.Reason != inbox.UnknownSchemaVersion || l.Message.ID != three.ID {
+	w.until("unknown version is dead", func() bool { return len(w.deadLetters("")) == 1 })
+	if l := w.deadLetters("")[0]; l.Reason != inbox.UnknownSchemaVersion || l.Message.ID != three.ID {
 		w.t.Errorf("dead letter is %+v", l)
 	}
 }

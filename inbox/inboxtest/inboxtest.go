@@ -45,7 +45,7 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 		tests []scenario[Tx]
 	}{
 		{"Effect", effectScenarios[Tx]()},
-		{"Parking", asideScenarios[Tx]()},
+		{"Parking", parkingScenarios[Tx]()},
 		{"Faults", faultScenarios[Tx]()},
 		{"Versions", versionScenarios[Tx]()},
 		{"Input", inputScenarios[Tx]()},

@@ -97,7 +97,7 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 		line: &line[Tx]{Store: w.store, fault: s.fault, unstorable: s.unstorable, open: make(map[any]Tx)},
 	}
 	var err error
-	p.in, err = inbox.New(p.line.store(), inbox.Config{})
+	p.in, err = inbox.New(p.line.store())
 	w.must(err, "inbox")
 	p.Consumer, err = inbox.NewConsumer(p.in, p.sub, cfg)
 	w.must(err, "consumer")

@@ -19,13 +19,13 @@ type Package struct {
 
 // room is a folder, with the packages in it, and what its non-test code may import of this repository besides itself (see
 // unit). Each name allows the folder and all below it; "." and "store" are only the package itself, "store/*" those below it.
-type room struct {
+type rule struct {
 	folder string
 	may    []string
 }
 
 // rooms are searched from the top; the first whose folder contains the package applies.
-var rooms = []room{
+var rules = []rule{
 	// The root package depends on nothing.
 	{".", nil},
 	{"internal/logreader", []string{".", "store"}},
@@ -108,7 +108,7 @@ func Violations(packages []Package) []string {
 }
 
 func importsOf(from string, p Package) []string {
-	i := slices.IndexFunc(rooms, func(r room) bool { return covers(r.folder, from) })
+	i := slices.IndexFunc(rules, func(r rule) bool { return covers(r.folder, from) })
 	if i < 0 {
 		return []string{fmt.Sprintf("%s: in no room that internal/archtest knows; give it one", from)}
 	}
@@ -121,7 +121,7 @@ func importsOf(from string, p Package) []string {
 		if isTest(to) && !isTest(from) && !within("bench", from) { // benchmarks need the tests' servers
 			found = append(found, fmt.Sprintf("%s imports %s outside its tests", from, to))
 		}
-		if unit(from) != unit(to) && !rooms[i].allows(to) || !commandMay(from, to) {
+		if unit(from) != unit(to) && !rules[i].allows(to) || !commandMay(from, to) {
 			found = append(found, fmt.Sprintf("%s must not import %s", from, to))
 		}
 	}
@@ -129,7 +129,7 @@ func importsOf(from string, p Package) []string {
 }
 
 // allows says whether code of the room may import a folder of another.
-func (r room) allows(to string) bool {
+func (r rule) allows(to string) bool {
 	return slices.ContainsFunc(r.may, func(allowed string) bool {
 		return allowed == "*" || covers(allowed, to)
 	})

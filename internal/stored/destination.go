@@ -36,17 +36,15 @@ func Destination(d store.Destination) (string, error) {
 	return string(out), nil
 }
 
-// ParseDestination parses the output of Destination, as of a time after the heartbeat that stored it.
-func ParseDestination(text string, after time.Duration) (store.Destination, error) {
-	if text == "" {
-		return store.Destination{}, nil
-	}
+// parseDestination parses the output of Destination, as of a time after the heartbeat that stored it. What cannot be parsed is
+// unknown.
+func parseDestination(text string, after time.Duration) store.Destination {
 	var d destination
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		return store.Destination{}, fmt.Errorf("destination %q: %w", text, err)
+	if text == "" || json.Unmarshal([]byte(text), &d) != nil || d.State == store.DestinationUnknown {
+		return store.Destination{}
 	}
 	micros := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	return store.Destination{
 		State: d.State, For: micros(d.For) + after, Error: d.Error, NextTry: max(micros(d.NextTry)-after, 0),
-	}, nil
+	}
 }

@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
-// forgetOwnersAfter is how long a process that is gone is still shown.
-const forgetOwnersAfter = 24 * time.Hour
+// removeOwnersAfter is how long a process that is gone is still shown.
+const removeOwnersAfter = 24 * time.Hour
 
 // cursorState is a relay's progress and lease in one partition.
 type cursorState struct {
@@ -51,10 +50,9 @@ type ownerState struct {
 	store.Owner
 	started, seen, aliveUntil time.Time
 	ttl                       time.Duration
-	member                    bool      // it has sent a heartbeat and counts for the shares of the others
-	destination               string    // as of the last heartbeat
-	beat                      time.Time // the last heartbeat
-	generation                int       // of its filter; 0 for none, and once it has left
+	reached                   string // its destination, as of the last heartbeat
+	member                    bool   // it has sent a heartbeat and counts for the shares of the others
+	generation                int    // of its filter; 0 for none, and once it has left
 }
 
 // Heartbeat implements store.Leases.
@@ -69,9 +67,9 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 			return store.View{}, err
 		}
 		o := r.register(owner, at, ttl)
-		o.member, o.destination, o.beat = true, text, at
+		o.member, o.reached = true, text
 		for id, o := range r.owners {
-			if at.Sub(o.aliveUntil) >= forgetOwnersAfter {
+			if at.Sub(o.aliveUntil) >= removeOwnersAfter {
 				delete(r.owners, id)
 			}
 		}
@@ -133,13 +131,13 @@ func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req
 			if !db.free(r, c, owner.ID, claim, at) {
 				continue
 			}
-			aside, err := db.parkedState(r, claim.Partition, c.cursor.Position)
+			known, err := db.parkedState(r, claim.Partition, c.cursor.Position)
 			if err != nil {
 				return nil, err
 			}
 			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
 			out = append(out, store.Lease{
-				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: aside,
+				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: known,
 				Filter: filter,
 			})
 		}
@@ -232,24 +230,8 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 	return err
 }
 
-// ownerStatus lists the owners, oldest first.
-func (r *relayState) ownerStatus(at time.Time) ([]store.OwnerStatus, error) {
-	var out []store.OwnerStatus
-	for _, o := range r.owners {
-		if !o.member {
-			continue
-		}
-		d, err := stored.ParseDestination(o.destination, at.Sub(o.beat))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, store.OwnerStatus{
-			Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version, Destination: d},
-			Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
-		})
+func (o *ownerState) status(at time.Time) store.OwnerStatus {
+	return store.OwnerStatus{
+		Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 	}
-	slices.SortFunc(out, func(a, b store.OwnerStatus) int {
-		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
-	})
-	return out, nil
 }

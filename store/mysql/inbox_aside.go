@@ -35,9 +35,9 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 }
 
 const (
-	// holdAsideSQL creates a held key or locks the existing one. If that one is being released, it waits and recreates the key. A
+	// holdKeySQL creates a held key or locks the existing one. If that one is being released, it waits and recreates the key. A
 	// new key has no blocking message (seq 0) until its sequence is drawn.
-	holdAsideSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
+	holdKeySQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
 	headSQL = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
 	// A multi-row INSERT takes consecutive sequences. They are deleted with a limit, as in dropSQL: the next row is that of
@@ -45,10 +45,10 @@ const (
 	drawSQL   = `INSERT INTO {prefix}aside (seq) VALUES `
 	undrawSQL = `DELETE FROM {prefix}aside WHERE seq >= ? ORDER BY seq LIMIT ?`
 
-	parkSQL      = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES `
-	parkRow      = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
-	buryAsideSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `) VALUES `
-	buryRow      = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, 'open', '', '')`
+	parkSQL       = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES `
+	parkRow       = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
+	deadLetterSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `) VALUES `
+	deadLetterRow = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, 'open', '', '')`
 )
 
 // toPark is a message that a consumer parks or dead-letters.
@@ -74,7 +74,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 				list[i].hold = &store.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
 			}
 		}
-		return t.s.cfg.storable(t.putAside(ctx, consumer, parkSQL, parkRow, list))
+		return t.s.cfg.storable(t.writeFailed(ctx, consumer, parkSQL, parkRow, list))
 	})
 }
 
@@ -96,7 +96,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 				}
 			}
 		}
-		return t.s.cfg.storable(t.putAside(ctx, consumer, buryAsideSQL, buryRow, list))
+		return t.s.cfg.storable(t.writeFailed(ctx, consumer, deadLetterSQL, deadLetterRow, list))
 	})
 }
 
@@ -114,13 +114,13 @@ func (t txn) history(attempts []store.FailedAttempt, cause string) string {
 	return encodeHistory(entries)
 }
 
-// putAside locks the keys in sorted order, then draws sequences, so that the sequences of a key rise in the order of its lock,
+// writeFailed locks the keys in sorted order, then draws sequences, so that the sequences of a key rise in the order of its lock,
 // then writes the messages.
-func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []toPark) error {
+func (t txn) writeFailed(ctx context.Context, consumer, insert, row string, list []toPark) error {
 	if len(list) == 0 {
 		return nil
 	}
-	keys, err := t.holdAside(ctx, consumer, list)
+	keys, err := t.holdKeys(ctx, consumer, list)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []
 	if _, err := t.exec(ctx, undrawSQL, first, len(list)); err != nil {
 		return err
 	}
-	if err := t.insertAside(ctx, consumer, insert, row, list, first); err != nil {
+	if err := t.insertFailed(ctx, consumer, insert, row, list, first); err != nil {
 		return err
 	}
 	for i, a := range slices.Backward(list) {
@@ -151,8 +151,8 @@ func (t txn) putAside(ctx context.Context, consumer, insert, row string, list []
 // insertAtOnce is how many messages one statement parks or dead-letters.
 const insertAtOnce = 100
 
-// insertAside writes messages with sequences from first on, in statements that the server takes.
-func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list []toPark, first int64) error {
+// insertFailed writes messages with sequences from first on, in statements that the server takes.
+func (t txn) insertFailed(ctx context.Context, consumer, insert, row string, list []toPark, first int64) error {
 	limit := min(insertBytes, t.s.mostBytes())
 	var rows []string
 	var params []any
@@ -180,9 +180,9 @@ func (t txn) insertAside(ctx context.Context, consumer, insert, row string, list
 	return flush()
 }
 
-// holdAside holds or locks the keys of messages that have hold set. It returns the index of the first such message of each key,
+// holdKeys holds or locks the keys of messages that have hold set. It returns the index of the first such message of each key,
 // which determines how the key is held.
-func (t txn) holdAside(ctx context.Context, consumer string, list []toPark) (map[string]int, error) {
+func (t txn) holdKeys(ctx context.Context, consumer string, list []toPark) (map[string]int, error) {
 	first := make(map[string]int)
 	var keys []string
 	for i, a := range list {
@@ -196,7 +196,7 @@ func (t txn) holdAside(ctx context.Context, consumer string, list []toPark) (map
 		h := list[first[key]].hold
 		partition := postrider.PartitionOf(key, "", t.partitions)
 		due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: !h.UntilDecided}
-		_, err := t.exec(ctx, holdAsideSQL, consumer, key, partition, string(h.Reason), stored.Cause(h.Cause), h.Attempts, t.now, due)
+		_, err := t.exec(ctx, holdKeySQL, consumer, key, partition, string(h.Reason), stored.Cause(h.Cause), h.Attempts, t.now, due)
 		if err != nil {
 			return nil, err
 		}
@@ -216,9 +216,9 @@ func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postri
 		var since int64
 		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence, m.ID}, &since)
 		if err != nil {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
-		taken = store.TakeResult{Found: true, ParkedFor: micros(since)}
+		taken = store.TakeResult{Found: true, ParkedFor: stored.Duration(since)}
 		_, err = t.exec(ctx, unparkSQL, consumer, m.Sequence)
 		return err
 	})

@@ -12,6 +12,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Maintainer = (*Store)(nil)
+
 const (
 	// dropRows is how many messages one transaction drops.
 	dropRows = 1_000
@@ -99,7 +101,7 @@ func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err erro
 		n = 0
 		var floor int64
 		if err := t.get(ctx, lockFloorSQL, nil, &floor); err != nil {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
 		passed, err := t.passed(ctx)
 		if err != nil {
@@ -151,22 +153,8 @@ func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err er
 		return 0, nil
 	}
 	err = s.read(ctx, "measure the log", func(t txn) error {
-		upTo = 0
-		var first, last int64
-		if err := t.get(ctx, rangeSQL, nil, &first, &last); err != nil || last == 0 {
-			return err
-		}
-		step := (last-first)/sampleRows + 1
-		size := int64(0)
-		return t.each(ctx, sampleSQL, []any{first, last, step}, func(rows *sql.Rows) error {
-			var seq, bytes int64
-			err := rows.Scan(&seq, &bytes)
-			// Each sample represents the messages down to the next older sample.
-			if size += bytes * step; size > limit && upTo == 0 {
-				upTo = seq
-			}
-			return err
-		})
+		upTo, err = stored.BeyondSize(ctx, t.query, rangeSQL, sampleSQL, sampleRows, limit)
+		return err
 	})
 	return upTo, err
 }

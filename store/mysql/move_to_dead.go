@@ -11,13 +11,13 @@ import (
 
 // Messages are copied to the dead letters inside the database; payloads do not pass through the client.
 const (
-	buriedColumns = `relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, fingerprint, died_at,
+	deadCopyColumns = `relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, fingerprint, died_at,
 		state, resolved_by, resolution`
 	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 its fingerprint, ?7 attempts, ?8 now, ?9 history.
-	buryParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+	deadFromParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `)
 		SELECT relay, partition_id, seq, ` + messageColumns + `, ?7, redrives, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
 		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2`
-	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+	deadFromLogSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `)
 		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
 		FROM {prefix}log WHERE seq = ?2 AND partition_id = ?3`
 	unparkSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
@@ -35,7 +35,7 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d store
 		return nil
 	}
 	b.history = t.addEntry("[]", d.Attempts, d.Cause)
-	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
+	n, err := t.exec(ctx, deadFromLogSQL, b.args(t.now)...)
 	if n == 0 && err == nil {
 		return errNotInLog
 	}
@@ -59,7 +59,7 @@ func (b toDead) args(now int64) []any {
 
 // moveToDead moves a parked message, whose row is locked, to the dead letters.
 func (t txn) moveToDead(ctx context.Context, b toDead) error {
-	if _, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...); err != nil {
+	if _, err := t.exec(ctx, deadFromParkedSQL, b.args(t.now)...); err != nil {
 		return err
 	}
 	_, err := t.exec(ctx, unparkSQL, b.relay, b.seq)

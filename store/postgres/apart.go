@@ -10,14 +10,16 @@ import (
 
 // apart is a connection outside the pool, for heartbeats: they must not wait until a handler returns a connection. It is opened
 // on demand, with the pool's configuration, and closed after it has been idle for a while.
-type apart struct {
+type ownConn struct {
 	pool *pgxpool.Pool
 	turn chan struct{} // has space while nobody uses the connection
 	conn *pgx.Conn     // nil while there is none
 	idle *time.Timer
 }
 
-func newApart(pool *pgxpool.Pool) *apart { return &apart{pool: pool, turn: make(chan struct{}, 1)} }
+func newOwnConn(pool *pgxpool.Pool) *ownConn {
+	return &ownConn{pool: pool, turn: make(chan struct{}, 1)}
+}
 
 // closeWithin limits how long closing the connection takes.
 const closeWithin = time.Second
@@ -27,7 +29,7 @@ const turnWithin = time.Second
 
 // run runs f, which may be repeated, on the connection. If the connection is in use, or cannot be opened, e.g. because the role
 // has reached its limit, f runs on the pool. The connection stays open for keep afterwards.
-func (a *apart) run(ctx context.Context, keep time.Duration, f func(on querier) error) error {
+func (a *ownConn) run(ctx context.Context, keep time.Duration, f func(on querier) error) error {
 	timer := time.NewTimer(turnWithin)
 	defer timer.Stop()
 	select {
@@ -55,7 +57,7 @@ func (a *apart) run(ctx context.Context, keep time.Duration, f func(on querier) 
 }
 
 // open opens the connection as the pool does.
-func (a *apart) open(ctx context.Context) error {
+func (a *ownConn) open(ctx context.Context) error {
 	config := a.pool.Config()
 	a.conn = nil
 	if config.BeforeConnect != nil {
@@ -78,7 +80,7 @@ func (a *apart) open(ctx context.Context) error {
 }
 
 // closeIdle closes the connection unless it is being used; run opens it again.
-func (a *apart) closeIdle() {
+func (a *ownConn) closeIdle() {
 	select {
 	case a.turn <- struct{}{}:
 		a.end()
@@ -86,12 +88,12 @@ func (a *apart) closeIdle() {
 	}
 }
 
-func (a *apart) close() {
+func (a *ownConn) close() {
 	a.turn <- struct{}{}
 	a.end()
 }
 
-func (a *apart) end() {
+func (a *ownConn) end() {
 	defer func() { <-a.turn }()
 	if a.idle != nil {
 		a.idle.Stop()

@@ -45,13 +45,13 @@ const (
 
 	sideSQL = `case when relay in (` + consumerNamesSQL + `) then 'consumer' else 'relay' end`
 
-	letterColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	deadColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
 	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`
-	letterMessage = 16 // the column where the message begins
+	deadMessageColumn = 16 // the column where the message begins
 
 	// queriedSQL is a store.DeadQuery without its limit: after $16, up to $17.
 	queriedSQL   = chosenSQL + ` and number > $16::int8 and number <= $17::int8`
-	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
+	listDeadSQL  = `select ` + deadColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + queriedSQL
 
 	// pieceSQL selects dead letters to resolve: redriven less often than $18 (negative: no limit).
@@ -113,7 +113,7 @@ func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []stor
 	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
 	read := func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
-			l, err := decodeLetter(d)
+			l, err := decodeDead(d)
 			if err != nil {
 				return err
 			}
@@ -148,7 +148,7 @@ func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err
 	return n, err
 }
 
-func decodeLetter(d *decoder) (l store.DeadLetter, err error) {
+func decodeDead(d *decoder) (l store.DeadLetter, err error) {
 	for _, f := range []struct {
 		column int
 		set    func(int64)
@@ -173,7 +173,7 @@ func decodeLetter(d *decoder) (l store.DeadLetter, err error) {
 	l.ResolvedBy, l.Resolution = d.string(11), d.string(12)
 	l.Side = store.Kind(d.string(15))
 	var unreadable error
-	if l.Message, unreadable, err = d.message(letterMessage); unreadable != nil {
+	if l.Message, unreadable, err = d.message(deadMessageColumn); unreadable != nil {
 		l.Unreadable = unreadable.Error()
 	}
 	return l, err

@@ -38,11 +38,11 @@ func (s *Store) heldAmong(ctx context.Context, c caller, consumer string, keys [
 }
 
 const (
-	// holdAsideSQL creates held keys or locks the existing ones, in the order of the array, which is sorted. It waits for a key that
+	// holdKeysSQL creates held keys or locks the existing ones, in the order of the array, which is sorted. It waits for a key that
 	// is being released and recreates it: when the statement ends, each key has a row and the row is locked. Existing rows are not
 	// changed. New ones have no blocking message (seq 0) until it has its sequence. $1 consumer, arrays: $2 key, $3 partition, $4
 	// reason, $5 cause, $6 attempts, $7 wait in microseconds (negative: until an operator decides).
-	holdAsideSQL = `
+	holdKeysSQL = `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, k.key, k.partition, 0, k.reason, k.cause, k.attempts, clock_timestamp(),
 	case when k.after >= 0 then clock_timestamp() + k.after::float8 * interval '1 microsecond' end
@@ -50,11 +50,11 @@ from unnest($2::text::text[], $3::text::int2[], $4::text::text[], $5::text::text
 	as k (key, partition, reason, cause, attempts, after)
 on conflict (relay, key) do update set key = excluded.key where false`
 
-	// asideRowsSQL returns messages with the sequences that they get: $1 to $18 are those of textArraysSQL, then $19 consumer and
+	// failedRowsSQL returns messages with the sequences that they get: $1 to $18 are those of textArraysSQL, then $19 consumer and
 	// arrays: $20 reason, $21 cause, $22 attempts, $23 history, $24 wait in microseconds. Rows come out of unnest, and get their
-	// sequences, in the order of the arrays. The statement runs after holdAsideSQL, so the sequences of a key rise in the order in
+	// sequences, in the order of the arrays. The statement runs after holdKeysSQL, so the sequences of a key rise in the order in
 	// which its lock was granted.
-	asideRowsSQL = `
+	failedRowsSQL = `
 select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, key, type, source, subject, tenant, message_time,
 	schema_version, aggregate_version, content_type, headers::jsonb, correlation_id, causation_id, payload,
 	case when deliver_after > 0 then clock_timestamp() + deliver_after::float8 * interval '1 microsecond' else deliver_at end,
@@ -62,7 +62,7 @@ select $19::text as relay, partition, nextval('{aside_seq}') as seq, id, topic, 
 		select coalesce(jsonb_agg(jsonb_build_object('attempt', e.entry -> 'attempt'::text, 'cause', e.entry -> 'cause'::text, 'at',
 			clock_timestamp() - (e.entry ->> 'ago'::text)::float8 * interval '1 microsecond') order by e.ord), '[]')
 		from jsonb_array_elements(history::jsonb) with ordinality as e (entry, ord)), clock_timestamp()`
-	asideArraysSQL = `
+	failedArraysSQL = `
 from unnest(` + textArraysSQL + `, $20::text::text[], $21::text::text[], $22::text::int4[], $23::text::text[], $24::text::int8[])
 	as m (partition, ` + plainSQL + `, ` + restSQL + `, deliver_at, deliver_after, reason, cause, attempts, history, after)`
 
@@ -71,17 +71,17 @@ from unnest(` + textArraysSQL + `, $20::text::text[], $21::text::text[], $22::te
 update {held} h set seq = f.seq from (select key, min(seq) as seq from put where key <> '' group by key) as f
 where h.relay = $19::text and h.key = f.key and h.seq = 0`
 
-	parkAsideSQL = `
+	parkFailedSQL = `
 with put as (
-insert into {parked} (relay, partition, {message}, reason, attempts, history, parked_at, due_at)` + asideRowsSQL + `,
-	case when key = '' then clock_timestamp() + after::float8 * interval '1 microsecond' end` + asideArraysSQL + `
+insert into {parked} (relay, partition, {message}, reason, attempts, history, parked_at, due_at)` + failedRowsSQL + `,
+	case when key = '' then clock_timestamp() + after::float8 * interval '1 microsecond' end` + failedArraysSQL + `
 returning key, seq
 )` + headSQL
 
-	buryAsideSQL = `
+	deadFailedSQL = `
 with put as (
-insert into {dead} (relay, partition, {message}, reason, attempts, history, died_at, cause, redrives)` + asideRowsSQL + `,
-	cause, 0` + asideArraysSQL + `
+insert into {dead} (relay, partition, {message}, reason, attempts, history, died_at, cause, redrives)` + failedRowsSQL + `,
+	cause, 0` + failedArraysSQL + `
 returning key, seq
 )` + headSQL
 )
@@ -114,7 +114,7 @@ func (s *Store) park(ctx context.Context, c caller, consumer string, parked []st
 			return fmt.Errorf("park message %s: %w", p.Message.ID, err)
 		}
 	}
-	return translate("park messages", storable(s.putAside(ctx, c, s.sql.parkAside, consumer, list)))
+	return translate("park messages", storable(s.writeFailed(ctx, c, s.sql.parkFailed, consumer, list)))
 }
 
 func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead []store.DeadLetterRequest, hold bool) error {
@@ -129,7 +129,7 @@ func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead 
 			return fmt.Errorf("dead-letter message %s: %w", d.Message.ID, err)
 		}
 	}
-	return translate("write dead letters", storable(s.putAside(ctx, c, s.sql.buryAside, consumer, list)))
+	return translate("write dead letters", storable(s.writeFailed(ctx, c, s.sql.deadFailed, consumer, list)))
 }
 
 func untilDecided(d store.DeadLetterRequest) *hold {
@@ -139,7 +139,7 @@ func untilDecided(d store.DeadLetterRequest) *hold {
 // keptAttempts is how many entries of a history are kept.
 const keptAttempts = 20
 
-// history encodes the history of a parked or dead-lettered message as JSON for asideRowsSQL.
+// history encodes the history of a parked or dead-lettered message as JSON for failedRowsSQL.
 func history(attempts []store.FailedAttempt, cause string) (string, error) {
 	type entry struct {
 		Attempt int    `json:"attempt"`
@@ -161,16 +161,16 @@ func history(attempts []store.FailedAttempt, cause string) (string, error) {
 	return string(text), err
 }
 
-// putAside locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Finally it checks that
+// writeFailed locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Finally it checks that
 // the number of partitions is still the one it used, since a consumer may have been paused while that was changed; the rows
 // already written keep it from changing again. If the number differs, the transaction must be rolled back and run again.
-func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, list []toPark) error {
+func (s *Store) writeFailed(ctx context.Context, c caller, sql, consumer string, list []toPark) error {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
 		return err
 	}
 	var queries []query
-	if q, some := s.holdAside(consumer, list, partitions); some {
+	if q, some := s.holdKeys(consumer, list, partitions); some {
 		queries = append(queries, q)
 	}
 	msgs := make([]*postrider.Message, len(list))
@@ -182,7 +182,7 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 		if err != nil {
 			return err
 		}
-		queries = append(queries, query{sql: sql, args: append(columns, asideArgs(consumer, list[:len(chunk)])...)})
+		queries = append(queries, query{sql: sql, args: append(columns, failedArgs(consumer, list[:len(chunk)])...)})
 		list = list[len(chunk):]
 	}
 	var present int
@@ -195,8 +195,8 @@ func (s *Store) putAside(ctx context.Context, c caller, sql, consumer string, li
 	return fmt.Errorf("%w; the transaction is run again with %d partitions", store.ErrRepartitioned, present)
 }
 
-// asideArgs returns the parameters of asideRowsSQL from $19 on.
-func asideArgs(consumer string, list []toPark) []any {
+// failedArgs returns the parameters of failedRowsSQL from $19 on.
+func failedArgs(consumer string, list []toPark) []any {
 	var reasons, causes, histories []string
 	var attempts, afters []int64
 	for _, a := range list {
@@ -208,8 +208,8 @@ func asideArgs(consumer string, list []toPark) []any {
 		array(afters, number)}
 }
 
-// holdAside holds or locks the keys of messages that hold theirs; the first message of a key decides how.
-func (s *Store) holdAside(consumer string, list []toPark, partitions int) (q query, some bool) {
+// holdKeys holds or locks the keys of messages that hold theirs; the first message of a key decides how.
+func (s *Store) holdKeys(consumer string, list []toPark, partitions int) (q query, some bool) {
 	first := make(map[string]toPark)
 	var keys []string
 	for _, a := range list {
@@ -227,7 +227,7 @@ func (s *Store) holdAside(consumer string, list []toPark, partitions int) (q que
 		reasons, causes = append(reasons, a.hold.reason), append(causes, oneText(a.hold.cause, maxCause))
 		afters = append(afters, a.hold.after)
 	}
-	return query{sql: s.sql.holdAside, args: []any{consumer, array(keys, quoted), array(parts, number), array(reasons, quoted),
+	return query{sql: s.sql.holdKeys, args: []any{consumer, array(keys, quoted), array(parts, number), array(reasons, quoted),
 		array(causes, quoted), array(attempts, number), array(afters, number)}}, len(keys) > 0
 }
 

@@ -75,7 +75,7 @@ func TestTransactionBegunWithAClaim(t *testing.T) {
 func TestTransactionBegunWithAWatermark(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		at := postrider.Position{Partition: "p", Epoch: "1"}
+		at := postrider.Position{Partition: "p", Incarnation: "1"}
 		begin := func(offset int64, want store.Watermark, keys ...string) pgx.Tx {
 			t.Helper()
 			at.Offset = offset
@@ -108,7 +108,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 		}
 		must(t, b.Commit(ctx, second))
 		must(t, b.Rollback(ctx, begin(1, store.Watermark{Known: true, Offset: 10})))
-		at.Epoch = "2"
+		at.Incarnation = "2"
 		must(t, b.Rollback(ctx, begin(1, store.Watermark{Earlier: "1"})))
 	})
 }
@@ -117,7 +117,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 func TestFirstWatermarkIsWaitedFor(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		at := postrider.Position{Partition: "p", Epoch: "1", Offset: 7}
+		at := postrider.Position{Partition: "p", Incarnation: "1", Offset: 7}
 		first, _, _, err := b.BeginWatermark(ctx, "c", at, nil, nil)
 		must(t, err)
 		var second pgx.Tx

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
+
+var _ store.Maintainer = (*Store)(nil)
 
 const (
 	// dropRows is how many messages one transaction drops: about 5 ms, during which no other writer can work.
@@ -117,22 +120,8 @@ func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err er
 		return 0, nil
 	}
 	err = s.read(ctx, "measure the log", func(t txn) error {
-		upTo = 0
-		var first, last int64
-		if err := t.get(ctx, rangeSQL, nil, &first, &last); err != nil || last == 0 {
-			return err
-		}
-		step := (last-first)/sampleRows + 1
-		size := int64(0)
-		return t.each(ctx, sampleSQL, []any{first, last, step}, func(rows *sql.Rows) error {
-			var seq, bytes int64
-			err := rows.Scan(&seq, &bytes)
-			// Each sample stands for the messages down to the next older one.
-			if size += bytes * step; size > limit && upTo == 0 {
-				upTo = seq
-			}
-			return err
-		})
+		upTo, err = stored.BeyondSize(ctx, t.query, rangeSQL, sampleSQL, sampleRows, limit)
+		return err
 	})
 	return upTo, err
 }

@@ -10,14 +10,14 @@ import (
 
 // Dead letters are copied inside the database: payloads do not pass through the program.
 const (
-	buriedColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
+	deadCopyColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
 	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 attempts (NULL: those of the parked row),
 	// ?7 now, ?8 history entry or NULL.
-	buryParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+	deadFromParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `)
 		SELECT relay, partition, seq, ` + messageColumns + `, coalesce(?6, attempts), redrives, ` + historySQL + `,
 			?4, ?5, ?7, 'open'
 		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
-	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+	deadFromLogSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `)
 		SELECT ?1, partition, seq, ` + messageColumns + `, ?6, 0, iif(?8 IS NULL, '[]', json_array(json(?8))), ?4, ?5, ?7, 'open'
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3`
 	unparkSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
@@ -37,7 +37,7 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d *stor
 	if err != nil || moved || !d.FromLog {
 		return err
 	}
-	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
+	n, err := t.exec(ctx, deadFromLogSQL, b.args(t.now)...)
 	if n == 0 && err == nil {
 		return errNotInLog
 	}
@@ -60,7 +60,7 @@ func (b toDead) args(now int64) []any {
 
 // moveToDead moves a parked message to the dead letters, and reports whether there was one.
 func (t txn) moveToDead(ctx context.Context, b toDead) (bool, error) {
-	n, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...)
+	n, err := t.exec(ctx, deadFromParkedSQL, b.args(t.now)...)
 	if err != nil || n == 0 {
 		return false, err
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-func asideTests[Tx any]() []inboxTest[Tx] {
+func parkingTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
 		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
 		{name: "CauseThatIsNoAttemptIsShown", run: causeIsShown[Tx]},
-		{name: "FollowersStandBehindTheHeadInOrder", run: followersInOrder[Tx]},
+		{name: "QueuedMessagesFollowTheBlockingOneInOrder", run: followersInOrder[Tx]},
 		{name: "ParkedMessageWithoutAKeyWaitsForItself", run: parkedWithoutKey[Tx]},
 		{name: "ParkingIsUndoneWithItsTransaction", run: parkingIsUndone[Tx]},
 		{name: "HeldAmongSaysWhichKeysAreHeld", run: heldAmong[Tx]},
-		{name: "ParkingBehindAReleasedKeyHoldsItAgain", run: parkAfterRelease[Tx]},
+		{name: "ParkingAfterAReleaseHoldsTheKeyAgain", run: parkAfterRelease[Tx]},
 		{name: "KeyIsNotReleasedUnderAFollower", run: parkAgainstRelease[Tx]},
-		{name: "BuriedMessageIsExplained", run: buriedIsExplained[Tx]},
-		{name: "BuriedMessageCanHoldItsKey", run: buriedHoldsKey[Tx]},
-		{name: "BuryingIsUndoneWithItsTransaction", run: buryingIsUndone[Tx]},
+		{name: "DeadLetteredMessageIsExplained", run: deadIsExplained[Tx]},
+		{name: "DeadLetteredMessageCanHoldItsKey", run: deadHoldsKey[Tx]},
+		{name: "DeadLetteringIsUndoneWithItsTransaction", run: deadLetteringIsUndone[Tx]},
 		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx]},
 	}
 }
@@ -227,7 +227,7 @@ func parkAgainstRelease[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-func buriedIsExplained[Tx any](e *inboxEnv[Tx]) {
+func deadIsExplained[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	m := e.message("order/1")
 	m.Headers, m.CausationID = map[string]string{"h": "ö"}, "cause"
@@ -236,11 +236,11 @@ func buriedIsExplained[Tx any](e *inboxEnv[Tx]) {
 		attempts = append(attempts, store.FailedAttempt{Ago: time.Duration(25-i) * time.Minute, Cause: fmt.Sprint("failure ", i+1)})
 	}
 	e.deadLetter("c", false, store.DeadLetterRequest{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
-	letters := e.letters(store.DeadFilter{Relay: "c"})
-	if len(letters) != 1 {
-		e.t.Fatalf("%d dead letters, want 1", len(letters))
+	deadLetters := e.deadLetters(store.DeadFilter{Relay: "c"})
+	if len(deadLetters) != 1 {
+		e.t.Fatalf("%d dead letters, want 1", len(deadLetters))
 	}
-	l := letters[0]
+	l := deadLetters[0]
 	e.wantSame(l.Message, m)
 	if l.Reason != "attempts exhausted" || l.Cause != "failure 25" || l.Attempts != 25 || l.Partition != e.partition("order/1") ||
 		l.Redrives != 0 || l.State != store.DeadOpen || time.Since(l.DiedAt).Abs() > time.Minute || len(l.History) != 20 ||
@@ -258,7 +258,7 @@ func buriedIsExplained[Tx any](e *inboxEnv[Tx]) {
 	e.wantSame(run[0].Entries[0].Message, m)
 }
 
-func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
+func deadHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	dead := func(key string) (*postrider.Message, store.DeadLetterRequest) {
 		m := e.message(key)
@@ -289,12 +289,12 @@ func buriedHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	e.wantSet("due after the decisions", keys, []string{"order/1", "order/2"})
 }
 
-func buryingIsUndone[Tx any](e *inboxEnv[Tx]) {
+func deadLetteringIsUndone[Tx any](e *inboxEnv[Tx]) {
 	tx := e.begin()
 	e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: e.message("k"), Reason: "r"}}, true), "dead-letter")
 	e.rollback(tx)
-	if letters, held := e.letters(everyLetter), e.held("c"); len(letters) != 0 || len(held) != 0 {
-		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", letters, held)
+	if deadLetters, held := e.deadLetters(everyDead), e.held("c"); len(deadLetters) != 0 || len(held) != 0 {
+		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", deadLetters, held)
 	}
 }
 
@@ -311,7 +311,7 @@ func sequencesRise[Tx any](e *inboxEnv[Tx]) {
 		}
 	}
 	e.deadLetter("c", false, store.DeadLetterRequest{Message: e.message("order/1"), Reason: "r"})
-	seen = append(seen, e.letters(everyLetter)[0].Message.Sequence)
+	seen = append(seen, e.deadLetters(everyDead)[0].Message.Sequence)
 	if distinct := slices.Compact(slices.Sorted(slices.Values(seen))); len(distinct) != 11 {
 		e.t.Errorf("sequences %v, want 11 different ones", seen)
 	}

@@ -154,7 +154,7 @@ func outcomesGoAlong[Tx any](e *inboxEnv[Tx]) {
 	if due := w.firstDue(); due.Key != keys[0] {
 		e.t.Errorf("due is the message of %s, want that of %s", due.Key, keys[0])
 	}
-	if got := e.letters(store.DeadFilter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
+	if got := e.deadLetters(store.DeadFilter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
 		e.t.Errorf("dead letters: %+v", got)
 	}
 	if st := e.status("r"); st.Parked.N != 2 || st.Held.N != 1 || st.Failed != 2 {

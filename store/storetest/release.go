@@ -50,9 +50,9 @@ func undecidedIsNotDue(e *env) {
 	if h := e.held("r"); len(h) != 1 || !h[0].NextAttempt.IsZero() || h[0].Parked != 1 {
 		e.t.Errorf("held keys: %+v, want one without a next attempt and one parked message", h)
 	}
-	aside, err := e.LoadParked(e.ctx, "r", e.partition("order/1"), 0)
+	parkedFrom, err := e.LoadParked(e.ctx, "r", e.partition("order/1"), 0)
 	e.must(err, "aside")
-	e.wantIDs("held keys", aside.Keys, []string{"order/1"})
+	e.wantIDs("held keys", parkedFrom.Keys, []string{"order/1"})
 }
 
 func releaseEndsHolding(e *env) {

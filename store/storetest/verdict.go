@@ -10,9 +10,9 @@ import (
 )
 
 // verdict checks the result of a history against the guarantees.
-func (m *model) verdict() {
+func (m *model) assess() {
 	died, discarded := make(map[string]bool), make(map[string]bool)
-	for _, l := range m.letters(everyLetter) {
+	for _, l := range m.deadLetters(everyDead) {
 		died[l.Message.ID] = true
 		if l.State == store.DeadDiscarded {
 			discarded[l.Message.ID] = true
@@ -62,7 +62,7 @@ func (m *model) story(key string) string {
 			fmt.Fprintf(&b, "%s %s %s, attempt %d\n", n.at.Format("15:04:05.000000"), n.id, n.by, n.attempt)
 		}
 	}
-	for _, l := range m.letters(everyLetter) {
+	for _, l := range m.deadLetters(everyDead) {
 		if l.Message.Key == key {
 			fmt.Fprintf(&b, "%s %s died: %s: %.100s (%s)\n", l.DiedAt.Format("15:04:05.000000"), l.Message.ID, l.Reason, l.Cause, l.State)
 		}

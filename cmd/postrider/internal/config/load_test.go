@@ -212,7 +212,7 @@ func TestListenIsCheckedWithTheOtherKeys(t *testing.T) {
 	}
 }
 
-func TestAStoreOfTheEnvironmentBesideSeveralOfTheFile(t *testing.T) {
+func TestAStoreOfTheEnvironmentNextToSeveralOfTheFile(t *testing.T) {
 	t.Parallel()
 	text, environ := []byte("stores: [{name: a, url: \"sqlite:a\"}, {name: b, url: \"sqlite:b\"}]"), []string{"POSTRIDER_STORE_URL=sqlite:c"}
 	_, _, err := Parse("postrider.yaml", text, environ)

@@ -1,4 +1,4 @@
-package inbox_test
+package guard_test
 
 import (
 	"context"
@@ -8,21 +8,21 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/inbox/guard"
 	"github.com/postrider/postrider/store/memory"
 )
 
 var errBoom = errors.New("boom")
 
-func guards(t *testing.T) (one, two *inbox.Guard) {
+func guards(t *testing.T) (one, two *guard.Guard) {
 	t.Helper()
 	store := memory.New(memory.Config{})
-	cfg := inbox.GuardConfig{Name: "charge", Lease: time.Minute}
-	one, err := inbox.NewGuard(store, cfg)
+	cfg := guard.Config{Name: "charge", Lease: time.Minute}
+	one, err := guard.New(store, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if two, err = inbox.NewGuard(store.Reopen(), cfg); err != nil {
+	if two, err = guard.New(store.Reopen(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	return one, two
@@ -33,8 +33,8 @@ func TestGuardRunsOneAtATime(t *testing.T) {
 	one, two := guards(t)
 	err := one.Do(t.Context(), "order/1", func(ctx context.Context, _ string) error {
 		err := two.Do(ctx, "order/1", func(context.Context, string) error { t.Error("two at once"); return nil })
-		if o := postrider.OutcomeOf(err); !errors.Is(err, inbox.ErrEffectBusy) || o.Kind != postrider.Retried || o.After <= 0 || o.After > time.Minute {
-			t.Errorf("while another is at it: %v, want ErrEffectBusy with a time", err)
+		if o := postrider.OutcomeOf(err); !errors.Is(err, guard.ErrBusy) || o.Kind != postrider.Retried || o.After <= 0 || o.After > time.Minute {
+			t.Errorf("while another is at it: %v, want ErrBusy with a time", err)
 		}
 		return nil
 	})
@@ -55,7 +55,7 @@ func TestGuardThatFailsIsFreeAtOnceWithTheSameKey(t *testing.T) {
 	one, two := guards(t)
 	var keys []string
 	fail := func(_ context.Context, key string) error { keys = append(keys, key); return errBoom }
-	for _, g := range []*inbox.Guard{one, two, one} {
+	for _, g := range []*guard.Guard{one, two, one} {
 		if err := g.Do(t.Context(), "order/1", fail); !errors.Is(err, errBoom) {
 			t.Errorf("error is %v, want that of the function", err)
 		}
@@ -65,7 +65,7 @@ func TestGuardThatFailsIsFreeAtOnceWithTheSameKey(t *testing.T) {
 	}
 	other, err := one.Claim(t.Context(), "order/2")
 	if err != nil || other.Key() == keys[0] {
-		t.Errorf("another effect: %v, or its key is the same", err)
+		t.Errorf("another side effect: %v, or its key is the same", err)
 	}
 }
 
@@ -77,38 +77,38 @@ func TestGuardOfADeadProcessEndsWithItsLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := two.Claim(t.Context(), "order/1"); !errors.Is(err, inbox.ErrEffectBusy) {
-			t.Errorf("within the lease: %v, want ErrEffectBusy", err)
+		if _, err := two.Claim(t.Context(), "order/1"); !errors.Is(err, guard.ErrBusy) {
+			t.Errorf("within the lease: %v, want ErrBusy", err)
 		}
 		time.Sleep(time.Minute)
 		next, err := two.Claim(t.Context(), "order/1")
 		if err != nil {
 			t.Fatalf("after the lease: %v", err)
 		}
-		if err := dead.Complete(t.Context()); !errors.Is(err, inbox.ErrEffectTaken) {
-			t.Errorf("the first completes: %v, want ErrEffectTaken", err)
+		if err := dead.Complete(t.Context()); !errors.Is(err, guard.ErrTaken) {
+			t.Errorf("the first completes: %v, want ErrTaken", err)
 		}
 		if err := dead.Fail(t.Context()); err != nil {
-			t.Errorf("the first gives up: %v", err)
+			t.Errorf("the first fails: %v", err)
 		}
 		if err := next.Complete(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := one.Claim(t.Context(), "order/1"); !errors.Is(err, inbox.ErrEffectDone) {
-			t.Errorf("when it is done: %v, want ErrEffectDone", err)
+		if _, err := one.Claim(t.Context(), "order/1"); !errors.Is(err, guard.ErrDone) {
+			t.Errorf("when it is done: %v, want ErrDone", err)
 		}
 		time.Sleep(time.Hour)
-		if n, err := one.Forget(t.Context(), time.Minute); n != 1 || err != nil {
-			t.Errorf("forgot %d, %v; want 1", n, err)
+		if n, err := one.RemoveOlder(t.Context(), time.Minute); n != 1 || err != nil {
+			t.Errorf("removed %d, %v; want 1", n, err)
 		}
 	})
 }
 
 func TestGuardConfig(t *testing.T) {
 	t.Parallel()
-	_, err := inbox.NewGuard(nil, inbox.GuardConfig{Lease: -1})
+	_, err := guard.New(nil, guard.Config{Lease: -1})
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 3 {
-		t.Errorf("error is %v, want all three faults", err)
+		t.Errorf("error is %v, want all three errors", err)
 	}
 }
