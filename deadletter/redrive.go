@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/postrider/postrider/internal/drive"
 	"github.com/postrider/postrider/store"
 )
 
@@ -84,18 +85,8 @@ func fail(r *store.Redrive, seen int, cause string, now time.Time) bool {
 		r.State, r.EndedAt, r.NextAt = store.RedriveFailed, now, time.Time{}
 		return true
 	}
-	r.NextAt = now.Add(backoff(*r))
+	r.NextAt = now.Add(drive.Backoff(r.Failures))
 	return true
-}
-
-// The wait after a failed step doubles between these bounds.
-const (
-	retryMin = time.Second
-	retryMax = time.Minute
-)
-
-func backoff(r store.Redrive) time.Duration {
-	return min(retryMin<<min(max(r.Failures-1, 0), 10), retryMax)
 }
 
 // cancel records that someone has cancelled the redrive. Errors: ErrRedriveEnded.

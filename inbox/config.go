@@ -55,6 +55,8 @@ type ConsumerConfig struct {
 	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between 0 and min(BackoffMax,
 	// BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
+	// Policies say otherwise for some message types; see relay.Policy. Default: none.
+	Policies []relay.Policy
 	// UnavailableWait is how long a message is parked, without counting an attempt, when its handler reports that a
 	// dependency is unavailable (postrider.Unavailable), or when earlier versions are missing. Default: 5 s.
 	UnavailableWait time.Duration
@@ -68,6 +70,8 @@ type ConsumerConfig struct {
 	Unhandled Unhandled
 	// UnhandledFor is how long such a message is held before it is dead-lettered. Default: forever.
 	UnhandledFor time.Duration
+	// Replays selects what happens to messages that an operator replayed. Default: HandleNamedReplays.
+	Replays Replays
 	// Versions orders the messages of a key by AggregateVersion. Default: none.
 	Versions *VersionGuard
 
@@ -193,6 +197,8 @@ func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults [
 	switch {
 	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
 		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
+	case c.Replays != HandleNamedReplays && c.Replays != HandleReplays:
+		fault("inbox: Replays is %d; give HandleNamedReplays or HandleReplays", c.Replays)
 	case c.Dedup != ByID && c.Dedup != ByPosition:
 		fault("inbox: Dedup is %d; give ByID or ByPosition", c.Dedup)
 	case c.RequireOrder && !caps.Ordered:
@@ -220,6 +226,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
+		Policies: c.Policies,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -22,7 +23,7 @@ type Consumer[Tx any] struct {
 	batcher    store.BeginBatcher[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
-	handlers   handlers[Tx]
+	handlers   handlers.Set[Handler[Tx]]
 	retries    *relay.Relay // retries parked messages
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
@@ -69,7 +70,8 @@ type Stats struct {
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
 	// the tail that was consumed. Only with ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
-	// Skipped counts messages that were skipped because they have no handler or because of their aggregate's version.
+	// Skipped counts messages that were skipped because they have no handler, because of their aggregate's version, or
+	// because they were replayed.
 	Skipped int64 `json:"skipped"`
 	// Failed counts failed attempts, including those of previously parked messages.
 	Failed int64 `json:"failed"`
@@ -79,6 +81,8 @@ type Stats struct {
 	Held   int64 `json:"held"`
 	// Dead counts incoming messages that were dead-lettered. For messages dead-lettered after parking, see store.Status.
 	Dead int64 `json:"dead"`
+	// Discarded counts incoming messages that were discarded (postrider.Discard).
+	Discarded int64 `json:"discarded"`
 	// Lost counts messages that this process lost the right to settle, Unacknowledged those whose acknowledgement the
 	// broker did not accept: all of these are redelivered.
 	Lost           int64 `json:"lost"`
@@ -100,17 +104,13 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	}
 	c := &Consumer[Tx]{
 		cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
-		handlers: handlers[Tx]{
-			typed: make(map[string]map[int]Handler[Tx]), upcast: make(map[string]map[int]upcaster),
-			any: make(map[string]Handler[Tx]),
-		},
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
 	c.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
-	c.calls, c.endCalls = context.WithCancel(context.Background())
+	c.calls, c.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
 	if c.retries, err = relay.New(parkedStore{in.store}, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
@@ -192,7 +192,7 @@ func (c *Consumer[Tx]) begin() error {
 	switch {
 	case c.started:
 		return ErrStarted
-	case !c.handlers.some():
+	case !c.handlers.Some():
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, ErrNoHandler)
 	}
 	c.started = true

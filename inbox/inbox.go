@@ -30,15 +30,21 @@ func New[Tx any](store store.Inbox[Tx]) (*Inbox[Tx], error) {
 // committed: roll back or commit, and acknowledge. A rollback undoes the record too. If another open transaction is
 // taking the message for the same consumer, Process waits for it. Consumers are independent of each other.
 //
+// A message that an operator replayed (postrider.Message.Replay) is new if the replay names the consumer; otherwise only if the
+// consumer has not taken it before.
+//
 // The record stays until RemoveOlder removes it. Errors: store.ErrNoTransaction for a nil or finished transaction; the
 // store's.
 func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (fresh bool, err error) {
 	if m == nil || m.ID == "" || consumer == "" {
 		return false, errors.New("inbox: Process needs the name of a consumer and a message with an ID")
 	}
-	results, err := in.store.Claim(ctx, tx, consumer, []store.ClaimRequest{
-		{ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes)},
-	})
+	named := postrider.Message{
+		ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes), Headers: m.Headers,
+	}
+	results, err := in.store.Claim(ctx, tx, consumer, claimsOf([]*postrider.Message{&named}, func(m *postrider.Message) bool {
+		return handlesAgain(m, consumer, HandleNamedReplays)
+	}))
 	if err != nil {
 		return false, fmt.Errorf("take message %s for consumer %s: %w", m.ID, consumer, err)
 	}

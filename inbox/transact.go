@@ -168,11 +168,11 @@ func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, er
 
 // beginClaim claims the messages.
 func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
-	requests := make([]store.ClaimRequest, len(batch))
+	msgs := make([]*postrider.Message, len(batch))
 	for i, it := range batch {
-		requests[i] = store.ClaimRequest{ID: it.msg.ID, Key: it.msg.Key}
+		msgs[i] = it.msg
 	}
-	tx, results, err := t.batcher.BeginClaim(ctx, t.cfg.Name, requests)
+	tx, results, err := t.batcher.BeginClaim(ctx, t.cfg.Name, claimsOf(msgs, t.handlesAgain))
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +216,10 @@ func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 
 // deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
 func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
+	if it.fate == nil && t.skipsReplay(it.msg) {
+		t.ends[it] = skipped
+		return nil
+	}
 	if it.fate == nil && t.held[it.msg.Key] {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
 		if err != nil {
@@ -278,7 +282,13 @@ func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
 	f, now := it.fate, time.Now()
 	if f.dead {
 		t.ends[it] = deadLettered
-		t.dead = append(t.dead, store.DeadLetterRequest{Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now)})
+		t.dead = append(t.dead, store.DeadLetterRequest{
+			Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now), Discarded: f.discarded,
+		})
+		if f.discarded {
+			t.ends[it] = discarded
+			return
+		}
 		if t.cfg.OnDead == relay.HoldKey {
 			t.held[it.msg.Key] = it.msg.Key != ""
 		}

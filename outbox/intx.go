@@ -87,14 +87,19 @@ func (o *Outbox[Tx]) rollback(ctx context.Context, t *transaction[Tx], cause err
 	if err := o.store.Rollback(rollback, t.tx); err != nil {
 		cause = errors.Join(cause, fmt.Errorf("roll back transaction: %w", err))
 	}
-	if len(t.messages) > 0 {
-		for _, h := range o.config.Hooks {
-			if h.AfterRollback != nil {
-				o.after(ctx, "AfterRollback", t, func() error { return h.AfterRollback(ctx, t.messages, cause) })
-			}
+	o.afterRollback(ctx, t, cause)
+	return cause
+}
+
+func (o *Outbox[Tx]) afterRollback(ctx context.Context, t *transaction[Tx], cause error) {
+	if len(t.messages) == 0 {
+		return
+	}
+	for _, h := range o.config.Hooks {
+		if h.AfterRollback != nil {
+			o.after(ctx, "AfterRollback", t, func() error { return h.AfterRollback(ctx, t.messages, cause) })
 		}
 	}
-	return cause
 }
 
 func (o *Outbox[Tx]) afterCommit(ctx context.Context, t *transaction[Tx]) {
@@ -126,7 +131,7 @@ func (o *Outbox[Tx]) after(ctx context.Context, name string, t *transaction[Tx],
 	}
 }
 
-// transaction records what is published in a transaction that InTx began.
+// transaction records what is published in a transaction that InTx began or Track follows.
 type transaction[Tx any] struct {
 	tx Tx
 
@@ -139,7 +144,7 @@ type transaction[Tx any] struct {
 
 type transactionKey[Tx any] struct{ outbox *Outbox[Tx] }
 
-// track records messages that were written in a transaction of InTx.
+// track records messages that were written in a transaction of InTx or Track.
 func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message, withPayload bool) {
 	t, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx])
 	if !ok {
@@ -168,11 +173,13 @@ func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message
 	}
 }
 
-// end keeps goroutines that outlive do from changing the results of the transaction.
-func (t *transaction[Tx]) end() {
+// end keeps goroutines that outlive the transaction from changing its results. It reports false if it was called before.
+func (t *transaction[Tx]) end() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	was := t.ended
 	t.ended = true
+	return !was
 }
 
 // keep drops everything that is not among the written IDs.

@@ -12,8 +12,8 @@
 // Handlers registered with [HandleTx] run their side effects in the outbox's database, each exactly once, in the transaction
 // that moves the relay's cursor.
 //
-// A handler's error is its outcome. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead and
-// postrider.Unavailable say more. Any other error is retried with backoff until the attempts are used up; then the message is
+// A handler's error is its outcome. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead,
+// postrider.Discard and postrider.Unavailable say more. Any other error is retried with backoff until the attempts are used up; then the message is
 // dead-lettered.
 //
 // # How it works

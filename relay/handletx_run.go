@@ -39,7 +39,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)
-		r.undone(batch, at, readError(err), observed)
+		r.undone(batch, at, r.readResult(batch[at], err), observed)
 		return
 	}
 	r.mu.Lock()

@@ -53,7 +53,8 @@ func (r *Relay) outcome(batch []*item, results []result, i int, afterDead bool) 
 	follows := v.follows && i > 0 && schedule.SameQueue(batch[i-1], batch[i])
 	passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || follows)
 	// After a dead letter, messages that report an error are requeued, uncounted.
-	if v.cut || passed || afterDead && v.outcome.Kind != postrider.DeadLettered {
+	final := v.outcome.Kind == postrider.DeadLettered || v.outcome.Kind == postrider.Discarded || v.discarded
+	if v.cut || passed || afterDead && !final {
 		return schedule.Outcome{Kind: schedule.Unattempted}
 	}
 	return r.failed(batch[i], v)
@@ -111,7 +112,7 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 		case v.is(postrider.BrokerUnavailable):
 		case v.is(postrider.Retried) && v.broken:
 			broken++
-		case over && v.timedOut && !v.is(postrider.DeadLettered):
+		case over && v.timedOut && !v.is(postrider.DeadLettered) && !v.is(postrider.Discarded):
 			silent++
 		default:
 			answered++
@@ -152,19 +153,20 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 			return r.dead(it, o, NoHandler)
 		}
 		o.Reason, o.After = string(store.ParkUnhandled), min(max(m.parkedFor, unhandledMin), unhandledMax)
-		if m.reason == store.ParkUnhandled {
-			o.Cause = "" // it was reported before
-		}
 	case v.outcome.Kind == postrider.DeadLettered:
 		o.Failed, o.Attempts = true, it.Attempts+1
 		return r.dead(it, o, v.outcome.Reason)
+	case v.outcome.Kind == postrider.Discarded:
+		o.Kind, o.Discarded, o.Attempts, o.Reason = schedule.Dead, true, it.Attempts+1, v.outcome.Reason
+	case v.discarded:
+		o.Kind, o.Discarded, o.Failed, o.Attempts, o.Reason = schedule.Dead, true, true, it.Attempts+1, IgnoredError
 	case v.outcome.Kind == postrider.Snoozed:
 		o.Reason = string(store.ParkSnoozed)
 	case v.outcome.Kind == postrider.BrokerUnavailable: // reported by a handler
 		o.Reason, o.After = string(store.ParkSnoozed), r.cfg.UnavailableWait
 	default:
 		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
-		if o.Attempts >= r.cfg.MaxAttempts {
+		if o.Attempts >= r.maxAttempts(m.Message) {
 			return r.dead(it, o, AttemptsExhausted)
 		}
 		if o.After == 0 {

@@ -66,7 +66,7 @@ func TestFailureHoldsItsKeyAndNothingElse(t *testing.T) {
 	})
 }
 
-func TestManyParkedFollowersKeepTheirOrder(t *testing.T) {
+func TestManyQueuedMessagesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
@@ -259,7 +259,7 @@ func TestUnhandledTypeIsHeldNotDead(t *testing.T) {
 	})
 }
 
-func TestFollowersInABatchWaitForTheirFailedHead(t *testing.T) {
+func TestMessagesOfABatchWaitForTheirFailedPredecessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
+	"github.com/postrider/postrider/replay"
 	"github.com/postrider/postrider/store"
 )
 
@@ -33,7 +35,7 @@ type Relay struct {
 	cfg      Config
 	store    store.Relay
 	owner    store.Owner
-	handlers handlers
+	handlers handlers.Set[postrider.Handler]
 	publish  PublishFunc
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
@@ -58,6 +60,7 @@ type Relay struct {
 	total         int                         // partitions of the outbox; fixed before any loop starts
 	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
+	rate          *rateLimit         // nil without MaxRate
 	answered      time.Time          // when the destination last answered
 	underWay      map[*call]struct{} // one for each worker
 	slow          int                // how many of them have been replaced
@@ -88,9 +91,6 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, store: s, owner: newOwner(cfg.Version),
-		handlers: handlers{
-			typed: make(map[string]map[int]postrider.Handler), any: make(map[string]postrider.Handler),
-		},
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
@@ -106,7 +106,10 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	r.observer.Store(cfg.Observer)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())
-	r.calls, r.endCalls = context.WithCancel(context.Background())
+	r.calls, r.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
+	if cfg.MaxRate > 0 {
+		r.rate = &rateLimit{perSecond: cfg.MaxRate, burst: float64(cfg.Burst)}
+	}
 	if cfg.Publisher != nil {
 		r.publish = cfg.Publisher.Publish
 		for i := len(cfg.PublishInterceptors) - 1; i >= 0; i-- {
@@ -200,13 +203,13 @@ func (r *Relay) begin() error {
 	switch {
 	case r.started:
 		return ErrStarted
-	case r.publish == nil && !r.handlers.some():
+	case r.publish == nil && !r.handlers.Some():
 		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
 	}
 	if err := r.fitTx(); err != nil {
 		return err
 	}
-	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil)
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
 	r.started = true
 	return nil
 }
@@ -254,11 +257,12 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	return cut
 }
 
-// leave releases the leases.
+// leave releases the leases. Calls that are still in progress have outlived them.
 func (r *Relay) leave(ctx context.Context) {
 	r.mu.Lock()
 	for _, p := range r.partitions {
 		p.expiry.Stop()
+		p.Lose()
 	}
 	r.leasesChanged(LeaseReleased, len(r.partitions))
 	r.mu.Unlock()
@@ -339,7 +343,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		}
 		wait = time.Minute
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		done, err := m.Maintain(bounded, r.cfg.retention())
+		done, err := r.maintain(bounded, m)
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -356,6 +360,19 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 			})
 		}
 	}
+}
+
+// maintain maintains the log, and keeps what replays have still to read. It removes replays that ended long ago.
+func (r *Relay) maintain(ctx context.Context, m store.Maintainer) (store.Maintained, error) {
+	keep, replays := r.cfg.retention(), replay.New(r.store)
+	var err error
+	if keep.KeepFrom, err = replays.KeepFrom(ctx); err != nil {
+		return store.Maintained{}, err
+	}
+	if _, err := replays.Purge(ctx, keep.Redrives); err != nil {
+		return store.Maintained{}, err
+	}
+	return m.Maintain(ctx, keep)
 }
 
 // signal wakes a loop without blocking; signals coalesce.

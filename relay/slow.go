@@ -17,7 +17,8 @@ func (r *Relay) slowLoop(ctx context.Context) {
 	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
 		r.mu.Lock()
 		r.replaceSlow()
-		r.sched.ParkSlow(r.circuit.open(), time.Now())
+		now := time.Now()
+		r.sched.ParkSlow(r.paused(now), now)
 		r.unlock()
 	}
 }

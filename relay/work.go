@@ -12,12 +12,8 @@ import (
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
-// errUnhandled: no handler takes messages of this type.
-var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or skip its " +
-	"topic with Config.Topics")
-
 // errForeign: the message's topic was added to the relay's filter by a newer version than this process.
-var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", errUnhandled)
+var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", postrider.ErrUnhandled)
 
 // worker delivers until the relay ends, or until another worker replaces it during a slow call.
 func (r *Relay) worker() {
@@ -58,7 +54,7 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	current.since = time.Time{}
 	for r.life.Err() == nil && !current.slow {
 		now := time.Now()
-		room := r.circuit.allows(r.cfg.MaxBatch, now)
+		room := r.allowed(now)
 		if room == 0 || r.sched.Ready() == 0 {
 			r.wake() // Take may have parked messages
 			r.changed.Wait()
@@ -69,6 +65,9 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 			r.lose(r.partitions[ended.Lease.Partition])
 		}
 		if len(batch) > 0 {
+			if r.rate != nil {
+				r.rate.spend(len(batch))
+			}
 			if len(batch) == 1 || r.publish == nil {
 				current.since = now
 			}
@@ -89,7 +88,7 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 		if !returned {
 			errs = fail(len(batch), &brokenCallError{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
-		r.complete(batch, results(errs), probe, observed)
+		r.complete(batch, r.results(batch, errs), probe, observed)
 		observed.end()
 	}()
 	errs = r.call(ctx, batch, msgs)
@@ -105,6 +104,8 @@ type result struct {
 	canceled bool
 	// unhandled: no handler takes it. cut: the call was cut off by this process.
 	unhandled, cut bool
+	// discarded: the policy of its type discards it.
+	discarded bool
 	// timedOut: the call's time was up. broken: the call itself failed, which says nothing about any one message.
 	timedOut, broken bool
 }
@@ -113,7 +114,7 @@ type result struct {
 func (v *result) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
 // results parses the errors of a call; nil means that all succeeded.
-func results(errs []error) []result {
+func (r *Relay) results(batch []*item, errs []error) []result {
 	var out []result
 	for i, err := range errs {
 		if err == nil {
@@ -122,7 +123,7 @@ func results(errs []error) []result {
 		if out == nil {
 			out = make([]result, len(errs))
 		}
-		out[i] = readError(err)
+		out[i] = r.readResult(batch[i], err)
 	}
 	return out
 }
@@ -130,7 +131,7 @@ func results(errs []error) []result {
 func readError(err error) (v result) {
 	defer func() {
 		if p := recover(); p != nil {
-			broken := &PanicError{Value: fmt.Sprintf("a method of the returned %T: %v", err, p), Stack: string(debug.Stack())}
+			broken := newPanic(fmt.Sprintf("a method of the returned %T", err), p)
 			v = result{failed: true, outcome: postrider.OutcomeOf(broken), cause: broken.Error()}
 		}
 	}()
@@ -141,7 +142,7 @@ func readError(err error) (v result) {
 	}
 	v.follows = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
-	v.unhandled = errors.Is(err, errUnhandled)
+	v.unhandled = v.outcome.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)
 	_, v.broken = errors.AsType[*brokenCallError](err)
 	return v
@@ -274,6 +275,10 @@ func (e *brokenCallError) Unwrap() error { return e.err }
 type PanicError struct {
 	Value any
 	Stack string
+}
+
+func newPanic(where string, v any) *PanicError {
+	return &PanicError{Value: fmt.Sprintf("%s: %v", where, v), Stack: string(debug.Stack())}
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }

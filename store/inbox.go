@@ -164,6 +164,8 @@ type DeadLetterRequest struct {
 	Reason, Cause string
 	// Attempts are the attempts so far, oldest first, as in ParkRequest.
 	Attempts []FailedAttempt
+	// Discarded is as in DeadOutcome; such a message does not hold its key.
+	Discarded bool
 }
 
 // FailedAttempt is a failed attempt.

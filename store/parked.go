@@ -72,7 +72,7 @@ const (
 	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
 	ParkRedriven  ParkReason = "redriven"  // an operator redrove it from the dead letters
 	ParkReturned  ParkReason = "returned"  // its process stopped, or handed over the partition, before working on it
-	ParkApart     ParkReason = "alone"     // it was committed late and shared a transaction with a message that failed
+	ParkAlone     ParkReason = "alone"     // it was committed late and shared a transaction with a message that failed
 	ParkReplayed  ParkReason = "replayed"  // an operator replayed it
 	ParkDead      ParkReason = "dead"      // of a held key only: its blocking message was dead-lettered, and an operator decides
 )

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Records is what deadletter.New and held.New need: reading and changing dead letters, redrives, held keys, parked messages and
-// decisions. Messages are moved inside the database; their payloads are read only to be shown.
+// Records is what deadletter.New, held.New and replay.New need: reading and changing dead letters, redrives, held keys, parked
+// messages, decisions and documents. Messages are moved inside the database; their payloads are read only to be shown.
 type Records interface {
 	// View calls f, which reads what is committed.
 	View(ctx context.Context, op Operation, f func(Reader) error) error
@@ -22,9 +22,11 @@ type Records interface {
 // Operation is what Records work for: Method is the name of a method of deadletter.Store or held.Store, and Doing says in errors what failed.
 type Operation struct{ Method, Doing string }
 
-// Reader reads dead letters and redrives, and what HeldReader reads.
+// Reader reads dead letters and redrives, and what the embedded interfaces read.
 type Reader interface {
 	HeldReader
+	LogReader
+	DocumentReader
 	// DeadLetters returns those that a query selects.
 	DeadLetters(ctx context.Context, q DeadQuery) ([]DeadLetter, error)
 	// CountDead counts those that a query selects; Limit is 0.
@@ -41,10 +43,12 @@ type Reader interface {
 	Redriven(ctx context.Context, id int64) (parked, dead int64, err error)
 }
 
-// Writer changes dead letters and redrives, and what HeldWriter changes, in one transaction.
+// Writer changes dead letters and redrives, and what the embedded interfaces change, in one transaction.
 type Writer interface {
 	Reader
 	HeldWriter
+	LogWriter
+	DocumentWriter
 	// Now returns the database's time, no earlier than the last lock was granted.
 	Now(ctx context.Context) (time.Time, error)
 	// LockDead locks open dead letters that a query selects and that were redriven less often than below (negative: no

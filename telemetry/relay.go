@@ -25,7 +25,7 @@ func (t *Telemetry) Relay(of RelayOf) *relay.Observer { return t.relay(of, store
 var (
 	parkReasons = []store.ParkReason{
 		store.ParkRetry, store.ParkSnoozed, store.ParkHeld, store.ParkDelayed, store.ParkSlow, store.ParkUnhandled,
-		store.ParkRedriven, store.ParkReturned, store.ParkApart, store.ParkReplayed,
+		store.ParkRedriven, store.ParkReturned, store.ParkAlone, store.ParkReplayed,
 	}
 	deadReasons  = []string{"attempts", "undecodable", "unhandled", "rejected"}
 	fetchResults = []string{"some", "none", "error"}

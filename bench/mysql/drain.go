@@ -47,7 +47,7 @@ func (b *bench) relay(ctx context.Context, start relay.Start, took func([]*postr
 	return run, nil
 }
 
-// forget removes the relay that was started last.
+// remove removes the relay that was started last.
 func (b *bench) remove(ctx context.Context) error {
 	_, err := held.New(b.store).RemoveRelay(ctx, fmt.Sprintf("bench-%d", b.names), "bench", "", true)
 	return err

@@ -38,7 +38,7 @@ type way struct {
 	// how is the way to publish, pin the statement of the transaction that stays open; "" for none.
 	how road
 	pin string
-	// forget is called at this interval and returns how many messages it has removed.
+	// remove is called at this interval and returns how many messages it has removed.
 	every  time.Duration
 	remove func(ctx context.Context) (int64, error)
 }
@@ -53,7 +53,7 @@ func (b *bench) ways() []way {
 		VALUES (0, 'pin', 't', 't', 0, '{}', '{}', 0)`
 	pinned := strings.Replace(published, "postrider_log", "parted", 1)
 	return []way{
-		{name: "nothing is forgotten", how: ours},
+		{name: "nothing is removed", how: ours},
 		{name: "deleted from the log", how: ours, every: second, remove: drop},
 		{name: "deleted, a publisher stays open", how: ours, every: second, remove: drop, pin: published},
 		{name: "archive", how: ours, every: often, remove: b.archive()},
@@ -104,7 +104,7 @@ func (o *observed) add(other *observed) {
 func (o *observed) line(name string) string {
 	n := int64(max(len(o.took), 1))
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-	return fmt.Sprintf("%-36s %7d published, p50 %s p99 %s p99.9 %s max %s; %d B of redo and %d B of data a message; %d forgotten, "+
+	return fmt.Sprintf("%-36s %7d published, p50 %s p99 %s p99.9 %s max %s; %d B of redo and %d B of data a message; %d removed, "+
 		"the longest step %s, %d refused", name, len(o.took), round(percentile(o.took, 0.5)), round(percentile(o.took, 0.99)),
 		round(percentile(o.took, 0.999)), round(slices.Max(o.took)), o.redo/n, o.data/n, o.removed, o.longest.Round(time.Millisecond), o.refused)
 }
@@ -151,7 +151,7 @@ func (b *bench) observe(ctx context.Context, w way, length time.Duration) (o *ob
 	return o, err
 }
 
-// keepRemoving calls a way's forget until ctx ends. It counts lock timeouts.
+// keepRemoving calls a way's remove until ctx ends. It counts lock timeouts.
 func (b *bench) keepRemoving(ctx context.Context, w way, o *observed) error {
 	if w.remove == nil {
 		return nil

@@ -105,7 +105,7 @@ func RunSubscriber(t *testing.T, h SubscriberHarness) {
 		{name: "nack", run: testNack},
 		{name: "nack with delay", run: testNackDelay, unless: []string{f.NoNackDelay}},
 		{name: "nack keeps order", run: testNackKeepsOrder},
-		{name: "nack loses later messages", run: testNackLosesFollowers, ordered: true},
+		{name: "nack loses later messages", run: testNackLosesQueued, ordered: true},
 		{name: "reject", run: testReject},
 		{name: "extend", run: testExtend},
 		{name: "not settled in time", run: testNotSettledInTime},

@@ -135,9 +135,9 @@ func TestCutOffWhileJoining(t *testing.T) {
 	link.Drop() // so that the member can leave
 }
 
-// TestWorkGoesOnWhileOthersJoin makes the group wait for a crashed member for longer than another member's session. The
+// TestWorkContinuesWhileOthersJoin makes the group wait for a crashed member for longer than another member's session. The
 // other member gets no answer until its join request is answered, and continues to work meanwhile.
-func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
+func TestWorkContinuesWhileOthersJoin(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
 	long := func(c *kafkabroker.SubscriberConfig) { c.SessionTimeout = 2 * sessionTimeout }

@@ -41,8 +41,8 @@ func (b *batches) put(key string, before *outgoing) (*outgoing, int) {
 // end closes the open batch of a partition: it is sent, full, or failed.
 func (b *batches) end(partition int) { delete(b.open, partition) }
 
-// TestFollowersShareBatches tests what may happen between a message and the next one of its key.
-func TestFollowersShareBatches(t *testing.T) {
+// TestMessagesOfAKeyShareBatches tests what may happen between a message and the next one of its key.
+func TestMessagesOfAKeyShareBatches(t *testing.T) {
 	t.Parallel()
 	elsewhere := func(b *batches, from int) string { // returns a key of another partition
 		for n := 0; ; n++ {

@@ -147,10 +147,10 @@ func (b *Broker) acceptOne(m *postrider.Message) error {
 func (b *Broker) keep(m *postrider.Message) {
 	if window := b.cfg.DedupeWindow; window > 0 {
 		now := time.Now()
-		if at, ok := b.accepted[m.ID]; ok && now.Sub(at) < window {
+		if at, ok := b.accepted[m.PublishID()]; ok && now.Sub(at) < window {
 			return
 		}
-		b.accepted[m.ID] = now
+		b.accepted[m.PublishID()] = now
 	}
 	b.append(clone(m))
 }

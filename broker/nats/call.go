@@ -21,11 +21,11 @@ type call struct {
 	encoder encoder // used by the sending goroutine
 	single  single
 
-	mu       sync.Mutex
-	state    []state
-	errs     []error
-	follower []int32 // next message of the same key; 0 for none, because message 0 follows nothing. See link
-	open     int     // messages that are not done
+	mu        sync.Mutex
+	state     []state
+	errs      []error
+	nextOfKey []int32 // next message of the same key; 0 for none, because message 0 follows nothing. See link
+	open      int     // messages that are not done
 }
 
 // state is the state of a message. Until a message is done, it may move between the other states in any order: what a
@@ -79,19 +79,19 @@ func isUnsendable(err error) bool {
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// link sets follower on its first call. It needs c.mu.
+// link sets nextOfKey on its first call. It needs c.mu.
 func (c *call) link() {
-	if c.follower != nil {
+	if c.nextOfKey != nil {
 		return
 	}
-	c.follower = make([]int32, len(c.msgs))
+	c.nextOfKey = make([]int32, len(c.msgs))
 	last := make(map[string]int32)
 	for i, m := range c.msgs {
 		if m.Key == "" {
 			continue
 		}
 		if before, ok := last[m.Key]; ok {
-			c.follower[before] = int32(i)
+			c.nextOfKey[before] = int32(i)
 		}
 		last[m.Key] = int32(i)
 	}
@@ -110,7 +110,7 @@ func (c *call) finish(i int, err error) {
 	}
 	c.link()
 	failed := postrider.PredecessorFailed(c.msgs[i], err)
-	for next := c.follower[i]; next != 0 && c.state[next] != isDone; next = c.follower[next] {
+	for next := c.nextOfKey[i]; next != 0 && c.state[next] != isDone; next = c.nextOfKey[next] {
 		c.done(int(next), failed)
 	}
 }

@@ -94,7 +94,7 @@ func (c *call) beginOneByOne() bool {
 		return false
 	}
 	c.link()
-	for i, next := range c.follower {
+	for i, next := range c.nextOfKey {
 		if next != 0 && c.state[i] != isDone && c.state[next] != isDone {
 			c.state[next] = isQueued
 		}
@@ -165,7 +165,7 @@ func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 		c.single.strangers[i] = true
 		return false
 	}
-	if next := c.follower[i]; next != 0 && c.state[next] == isQueued {
+	if next := c.nextOfKey[i]; next != 0 && c.state[next] == isQueued {
 		c.state[next] = isReady
 		c.single.ready = append(c.single.ready, next)
 	}

@@ -80,7 +80,7 @@ func (b *brokerTest[Tx]) run() {
 	}
 	b.calm.Store(true)
 	b.until("every message has its effect", func() bool { return len(b.effects()) >= total })
-	b.until("nothing is aside", func() bool { st := b.status(); return st.Parked.N == 0 && st.Held.N == 0 })
+	b.until("nothing is parked", func() bool { st := b.status(); return st.Parked.N == 0 && st.Held.N == 0 })
 	total += b.publish() // and settled messages do not block new ones
 	b.until("the last messages have their effect", func() bool { return len(b.effects()) >= total })
 	for _, p := range processes {

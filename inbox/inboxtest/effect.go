@@ -33,6 +33,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"LogThatLostItsTailIsANewLog", lostTail[Tx]},
 		{"RewoundLogIsRecognised", rewound[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
+		{"NewerVersionsWaitForANewerProcess", newerVersionWaits[Tx]},
 		{"MemoryIsBounded", memoryIsBounded[Tx]},
 		{"OutboxOfAnotherDatabaseIsASource", relayAsSource[Tx]},
 	}

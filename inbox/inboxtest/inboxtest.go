@@ -48,6 +48,7 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 		{"Parking", parkingScenarios[Tx]()},
 		{"Faults", faultScenarios[Tx]()},
 		{"Versions", versionScenarios[Tx]()},
+		{"Replays", replayScenarios[Tx]()},
 		{"Input", inputScenarios[Tx]()},
 		{"Life", lifeScenarios[Tx]()},
 	} {

@@ -297,7 +297,7 @@ func consumersName[Tx any](w *world[Tx]) {
 	s := setting[Tx]{handler: h, cfg: inbox.ConsumerConfig{MaxAttempts: 10_000}}
 	want := w.send("a", "b", "a")
 	p := w.start(s)
-	w.until("the key is put aside, and the other not", func() bool { return w.status().Parked.N == 2 && len(w.effects()) == 1 })
+	w.until("the key is parked, and the other not", func() bool { return w.status().Parked.N == 2 && len(w.effects()) == 1 })
 	take := func(_ context.Context, m *postrider.Message) error {
 		w.t.Errorf("a relay has taken %s", m.ID)
 		return nil

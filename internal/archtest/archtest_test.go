@@ -127,9 +127,9 @@ func TestViolations(t *testing.T) {
 			graph: []Package{{ImportPath: Root + "/broker/nats", Name: "nats"}},
 			want:  []string{"broker/nats: a package must not be named nats"},
 		},
-		"an unknown room": {
+		"an unknown folder": {
 			graph: []Package{{ImportPath: Root + "/attic"}},
-			want:  []string{"attic: in no room that internal/archtest knows; give it one"},
+			want:  []string{"attic: in no rule of internal/archtest; give it one"},
 		},
 	}
 	for name, tt := range tests {

@@ -36,11 +36,20 @@ type sagaWorld[Tx any] struct {
 	started   map[string]mode
 }
 
-// TestCrashSagasPostgres and TestCrashSagasMariaDB: engine, participants, relays, the broker and the database server are killed, and
-// processes are stopped for longer than their leases, under many sagas a second, of which 5 % are refused and 1 % time out. Each
-// ends completed or compensated, with exactly the effects that belong to it.
-func TestCrashSagasPostgres(t *testing.T) {
+// TestSagaCrash: engine, participants, relays, the broker and the database server are killed, and processes are stopped for longer
+// than their leases, under many sagas a second, of which 5 % are refused and 1 % time out. Each ends completed or compensated, with
+// exactly the effects that belong to it.
+func TestSagaCrash(t *testing.T) {
 	t.Parallel()
+	for name, test := range map[string]func(t *testing.T){"A43 PostgreSQL": sagasOnPostgres, "A43 MariaDB": sagasOnMariaDB} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+func sagasOnPostgres(t *testing.T) {
 	p := newPostgresWorld(t)
 	p.exec("create database cards")
 	w := &sagaWorld[pgx.Tx]{
@@ -52,8 +61,7 @@ func TestCrashSagasPostgres(t *testing.T) {
 	})
 }
 
-func TestCrashSagasMariaDB(t *testing.T) {
-	t.Parallel()
+func sagasOnMariaDB(t *testing.T) {
 	m := newMariaWorld(t, "--log-bin=binlog", "--binlog-format=ROW")
 	m.exec("create database cards")
 	dsn := func(database string) string { return "root@tcp(" + hostOf(t, m.server.URL) + ")/" + database }

@@ -283,7 +283,7 @@ func (p sagaProcess[Tx]) consumer(ctx context.Context, s sagaStores[Tx], name, s
 	if err != nil {
 		return nil, err
 	}
-	in, err := inbox.New[Tx](s, inbox.Config{})
+	in, err := inbox.New[Tx](s)
 	if err != nil {
 		return nil, err
 	}

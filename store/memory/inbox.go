@@ -323,14 +323,16 @@ func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []
 		}
 		for _, d := range list {
 			m, l := clone(d.Message), lock{}
-			if hold {
+			if hold && !d.Discarded {
 				l = lock{keyHeld, consumer, m.Key}
 			}
 			tx.write(l, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, d.Attempts, called)
 				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
-				db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
-				if hold && m.Key != "" && set.held[m.Key] == nil {
+				letter := db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
+				if d.Discarded {
+					letter.close(store.DeadDiscarded, consumer, d.Reason, called)
+				} else if hold && m.Key != "" && set.held[m.Key] == nil {
 					set.hold(store.HeldKey{
 						Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,
 						Attempts: row.attempts, UntilDecided: true,

@@ -116,7 +116,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 		slices.SortFunc(delivered, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
 		at, size, n := now(), db.bytes, 0
 		for _, row := range delivered {
-			if at.Sub(row.msg.CreatedAt) < keep.For && (keep.MaxBytes == 0 || size <= keep.MaxBytes) {
+			if keep.KeepFrom > 0 && row.seq >= keep.KeepFrom || at.Sub(row.msg.CreatedAt) < keep.For && (keep.MaxBytes == 0 || size <= keep.MaxBytes) {
 				break
 			}
 			size -= int64(row.size)

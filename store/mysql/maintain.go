@@ -83,7 +83,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 			out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
 			return out, nil
 		}
-		if n, err = s.drop(ctx, before, upTo); errors.Is(err, ErrLockTimeout) {
+		if n, err = s.drop(ctx, before, upTo, keep.KeepFrom); errors.Is(err, ErrLockTimeout) {
 			out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
 			return out, nil
 		}
@@ -94,9 +94,9 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages that every relay has passed, if they were written before a time or have a sequence up to upTo.
-// It returns how many; 0 when none are left or while another process drops messages.
-func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err error) {
+// drop drops the oldest messages that every relay has passed, up to the sequence keepFrom unless that is 0, if they were written before a
+// time or have a sequence up to upTo. It returns how many; 0 when none are left or while another process drops messages.
+func (s *Store) drop(ctx context.Context, before, upTo, keepFrom int64) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", func(t txn) error {
 		n = 0
 		var floor int64
@@ -106,6 +106,9 @@ func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err erro
 		passed, err := t.passed(ctx)
 		if err != nil {
 			return err
+		}
+		if keepFrom > 0 {
+			passed = min(passed, keepFrom-1)
 		}
 		last, rows, done := floor, 0, false
 		err = t.each(ctx, oldestRowsSQL, []any{floor, passed, dropRows}, func(row *sql.Rows) error {

@@ -13,19 +13,20 @@ import (
 const (
 	deadCopyColumns = `relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, fingerprint, died_at,
 		state, resolved_by, resolution`
-	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 its fingerprint, ?7 attempts, ?8 now, ?9 history.
-	deadFromParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `)
-		SELECT relay, partition_id, seq, ` + messageColumns + `, ?7, redrives, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
+	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 its fingerprint, ?7 attempts, ?8 now, ?9 history,
+	// ?10 to ?13 those of stored.Resolution.
+	deadFromParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at)
+		SELECT relay, partition_id, seq, ` + messageColumns + `, ?7, redrives, ?9, ?4, ?5, ?6, ?8, ?10, ?11, ?12, ?13
 		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2`
-	deadFromLogSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `)
-		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, 'open', '', ''
+	deadFromLogSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at)
+		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, ?10, ?11, ?12, ?13
 		FROM {prefix}log WHERE seq = ?2 AND partition_id = ?3`
 	unparkSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
 )
 
 // deadLetter applies one entry of a settlement. rows holds the locked parked rows.
 func (t txn) deadLetter(ctx context.Context, name string, partition int, d store.DeadOutcome, rows map[int64]parkedState) error {
-	b := toDead{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts}
+	b := toDead{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts, discarded: d.Discarded}
 	if row, found := rows[d.Sequence]; found {
 		b.history = t.addEntry(row.history, d.Attempts, d.Cause)
 		delete(rows, d.Sequence)
@@ -50,11 +51,13 @@ type toDead struct {
 	reason, cause string
 	attempts      int
 	history       string
+	discarded     bool
 }
 
 func (b toDead) args(now int64) []any {
 	cause := stored.Cause(b.cause)
-	return []any{b.relay, b.seq, b.partition, b.reason, cause, store.Fingerprint(cause), b.attempts, now, b.history}
+	args := []any{b.relay, b.seq, b.partition, b.reason, cause, store.Fingerprint(cause), b.attempts, now, b.history}
+	return append(args, stored.Resolution(b.discarded, b.relay, b.reason, now)...)
 }
 
 // moveToDead moves a parked message, whose row is locked, to the dead letters.

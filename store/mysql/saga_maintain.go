@@ -143,7 +143,8 @@ func (t txn) purgeRoots(ctx context.Context, roots []string) (int, error) {
 	return len(roots) - len(kept), nil
 }
 
-const purgeRecordsSQL = `DELETE FROM {prefix}saga_records WHERE purge_from <= {now} - ? AND participant = ? ORDER BY purge_from LIMIT ?`
+// purgeRecordsSQL is served by the index of purge_from: the primary key would read all records of the participant.
+const purgeRecordsSQL = `DELETE FROM {prefix}saga_records WHERE purge_from <= {now} - ? AND CONCAT(participant, '') = ? ORDER BY purge_from LIMIT ?`
 
 // PurgeSagaRecords implements store.SagaMaintenance.
 func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error) {

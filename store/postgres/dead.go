@@ -16,18 +16,22 @@ import (
 const (
 	deadFromParkedSQL = mineSQL + `, p as (
 	delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place
-	returning p.*, m.why, m.what, m.tries, m.attempt, m.ord
+	returning p.*, m.why, m.what, m.tries, m.attempt, m.name, m.ord
 )
-insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
-select p.relay, p.partition, {message}, p.why, p.what, p.tries, ` + rememberSQL + `, clock_timestamp(), p.redrives
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_by, resolution, resolved_at)
+select p.relay, p.partition, {message}, p.why, p.what, p.tries, ` + rememberSQL + `, clock_timestamp(), p.redrives, ` + resolutionSQL + `
 from p cross join lateral (select ` + deadEntrySQL + ` as history) as excluded order by p.ord`
 
 	deadEntrySQL = `case when p.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
 		'attempt', p.attempt, 'at', clock_timestamp(), 'cause', p.what)) end`
 
+	// resolutionSQL: the name of an item is who has discarded the message, '' if it is open.
+	resolutionSQL = `case when name = '' then 'open' else 'discarded' end, name, case when name = '' then '' else why end,
+	case when name <> '' then clock_timestamp() end`
+
 	deadFromLogSQL = mineSQL + `
-insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
-select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_by, resolution, resolved_at)
+select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0, ` + resolutionSQL + `
 from mine m cross join ` + inLogSQL + `
 order by m.ord`
 )

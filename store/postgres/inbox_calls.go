@@ -141,7 +141,7 @@ type inboxStatements struct {
 	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string
 	makeVersion, lockVersion, setVersion                                string
 	holdKeys, parkFailed, deadFailed, take                              string
-	allRemoved                                                          string
+	allRemoved, countDelivered                                          string
 }
 
 func newInboxStatements(n names) inboxStatements {
@@ -154,6 +154,6 @@ func newInboxStatements(n names) inboxStatements {
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdKeys: n.expand(holdKeysSQL), parkFailed: n.expand(parkFailedSQL), deadFailed: n.expand(deadFailedSQL),
 		take:       n.expand(takeSQL),
-		allRemoved: n.expand(allRemovedSQL),
+		allRemoved: n.expand(allRemovedSQL), countDelivered: n.expand(countDeliveredSQL),
 	}
 }

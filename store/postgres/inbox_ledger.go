@@ -60,8 +60,8 @@ func (s *Store) newClaim(consumer string, msgs []store.ClaimRequest) *claim {
 	return c
 }
 
-// standings returns the results of the queries.
-func (c *claim) standings() []store.ClaimResult {
+// results returns the results of the queries.
+func (c *claim) results() []store.ClaimResult {
 	out := make([]store.ClaimResult, len(c.msgs))
 	if len(c.msgs) == 1 {
 		out[0] = store.ClaimResult{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
@@ -84,7 +84,7 @@ func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []sto
 	if err := c.call(ctx, claim.queries...); err != nil {
 		return nil, translate("claim messages", err)
 	}
-	return claim.standings(), nil
+	return claim.results(), nil
 }
 
 // lookForHeld returns the query for held keys. It sorts the keys.

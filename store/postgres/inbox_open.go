@@ -23,7 +23,7 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []store.Cl
 	if err != nil {
 		return nil, nil, translate("begin and claim messages", err)
 	}
-	return tx, claim.standings(), nil
+	return tx, claim.results(), nil
 }
 
 // BeginWatermark implements store.BeginBatcher.

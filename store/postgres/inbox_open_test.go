@@ -41,9 +41,9 @@ func TestTransactionBegunWithAClaim(t *testing.T) {
 		ctx := t.Context()
 		claim := func(msgs ...store.ClaimRequest) (pgx.Tx, []store.ClaimResult) {
 			t.Helper()
-			tx, standings, err := b.BeginClaim(ctx, "c", msgs)
+			tx, results, err := b.BeginClaim(ctx, "c", msgs)
 			must(t, err)
-			return tx, standings
+			return tx, results
 		}
 		want := func(what string, got []store.ClaimResult, want ...store.ClaimResult) {
 			if !slices.Equal(got, want) {
@@ -154,9 +154,9 @@ func TestTransactionThatCannotBeBegunLeavesNothing(t *testing.T) {
 		if n := b.pool.Stat().AcquiredConns(); n != 0 {
 			t.Errorf("%d connections are still in use", n)
 		}
-		tx, standings, err := b.BeginClaim(t.Context(), "c", []store.ClaimRequest{{ID: "b"}})
-		if err != nil || !standings[0].Fresh {
-			t.Fatalf("claim: %+v, %v", standings, err)
+		tx, results, err := b.BeginClaim(t.Context(), "c", []store.ClaimRequest{{ID: "b"}})
+		if err != nil || !results[0].Fresh {
+			t.Fatalf("claim: %+v, %v", results, err)
 		}
 		must(t, b.Rollback(t.Context(), tx))
 	})

@@ -30,7 +30,7 @@ func TestInboxWithSimpleProtocol(t *testing.T) {
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
-func TestInboxBehindPgBouncer(t *testing.T) {
+func TestInboxOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))

@@ -18,13 +18,13 @@ type lateGroup struct {
 	ceiling   string   // of those that are not listed; the snapshot's xmax if there are none
 	seen      int      // late rows that arrived
 	end       int64    // the sequence of the last of them
-	// behind has the partitions with late rows after the page; nil if not known.
-	behind map[int]bool
+	// further has the partitions with late rows after the page; nil if not known.
+	further map[int]bool
 }
 
 // more reports whether a partition of the group may have late rows after the page.
 func (g *lateGroup) more(partition, limit int) bool {
-	return g.seen >= limit && (g.behind == nil || g.behind[partition])
+	return g.seen >= limit && (g.further == nil || g.further[partition])
 }
 
 // maxListed is how many transactions beyond a snapshot are looked up individually.
@@ -86,7 +86,7 @@ func (f *fetch) findMoreLate(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read after a page of late messages: %w", err)
 		}
-		g.behind, err = readHolding(results)
+		g.further, err = readHolding(results)
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}

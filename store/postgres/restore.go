@@ -73,12 +73,12 @@ func (s *Store) checkRestored(ctx context.Context) error {
 	}
 	s.config.Logger.Warn("postrider: the outbox was restored from another cluster; relays go back to before the oldest message " +
 		"that may not have been delivered, so some are delivered again")
-	highest, behind, err := s.setBack(ctx)
+	highest, tooLow, err := s.setBack(ctx)
 	if err != nil {
 		return translate("adopt the restored outbox", err)
 	}
 	var advance []step
-	if behind { // the target segment exists, committed, before the sequence is set
+	if tooLow { // the target segment exists, committed, before the sequence is set
 		target, err := s.cover(ctx, highest)
 		if err != nil {
 			return translate("adopt the restored outbox", err)
@@ -107,15 +107,15 @@ func (s *Store) restore(ctx context.Context, advance []step) func(tx pgx.Tx) err
 		if _, err := tx.Exec(ctx, s.names.expand(takeBackSQL)); err != nil {
 			return err
 		}
-		var behind bool
-		if err := tx.QueryRow(ctx, s.names.expand(tooLowSQL)).Scan(&behind); err != nil {
+		var tooLow bool
+		if err := tx.QueryRow(ctx, s.names.expand(tooLowSQL)).Scan(&tooLow); err != nil {
 			return err
 		}
 		steps := append(slices.Clone(advance), step{sql: advanceParkedSQL})
-		if behind {
+		if tooLow {
 			steps = append(steps, step{sql: renumberSQL})
 		}
-		steps = append(steps, []step{{sql: rewindSQL, args: []any{behind}}, {sql: freezeSQL}, {sql: restoredSQL}}...)
+		steps = append(steps, []step{{sql: rewindSQL, args: []any{tooLow}}, {sql: freezeSQL}, {sql: restoredSQL}}...)
 		for _, st := range steps {
 			if _, err := tx.Exec(ctx, s.names.expand(st.sql), st.args...); err != nil {
 				return fmt.Errorf("adopt the restored outbox: %w", err)

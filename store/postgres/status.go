@@ -32,10 +32,12 @@ const (
 
 	partitionStatusSQL = `
 select g.relay, kind, g.partition::int4, %s, c.n, case when kind = 'relay' then c.position else 0 end, b.count, coalesce(b.oldest, now),
-	c.settled_at, c.delivered, c.failed, now
+	c.settled_at, d.delivered, c.failed, now
 from (select clock_timestamp() as now) as clock, (select g.relay, g.partition, ` + kindSQL + ` as kind from {relay_partitions} g) as g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+cross join lateral (
+	select sum(delivered)::int8 as delivered from {cursors} d where d.relay = g.relay and d.partition = g.partition) as d
 cross join lateral (
 	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` and kind = 'relay' limit $1::int8) as u) as b
 order by g.relay, g.partition`

@@ -279,7 +279,7 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h store.HeldKe
 }
 
 const deadLetterSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
-	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
+	cause, died_at, state` + resolvedColumns + `) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // DeadLetter implements store.Parker.
 func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
@@ -304,7 +304,8 @@ func (t txn) deadLetterFailed(ctx context.Context, consumer string, seq int64, d
 		return err
 	}
 	row = append(row, len(d.Attempts), t.history(d.Attempts, ""), d.Reason, stored.Cause(d.Cause), t.now)
-	if _, err := t.exec(ctx, deadLetterSQL, row...); err != nil || !hold || d.Message.Key == "" {
+	row = append(row, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)
+	if _, err := t.exec(ctx, deadLetterSQL, row...); err != nil || !hold || d.Discarded || d.Message.Key == "" {
 		return err
 	}
 	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{

@@ -102,8 +102,9 @@ func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit in
 	return n, err
 }
 
+// purgeRecordsSQL is served by the index of purge_from: the primary key would read all records of the participant.
 const purgeRecordsSQL = `DELETE FROM {prefix}saga_records WHERE (participant, run, step) IN (
-	SELECT participant, run, step FROM {prefix}saga_records WHERE purge_from <= ?1 AND participant = ?3 ORDER BY purge_from LIMIT +?2)`
+	SELECT participant, run, step FROM {prefix}saga_records WHERE purge_from <= ?1 AND +participant = ?3 ORDER BY purge_from LIMIT +?2)`
 
 // PurgeSagaRecords implements store.SagaMaintenance.
 func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error) {

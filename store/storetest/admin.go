@@ -160,7 +160,7 @@ func repartitionMovesDead(e *env) {
 		var parkedFrom []string
 		for _, l := range e.deadLetters(store.DeadFilter{State: store.DeadDiscarded}) {
 			of, err := e.LoadParked(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
-			if e.must(err, "aside"); slices.Contains(of.Sequences, l.Message.Sequence) {
+			if e.must(err, "parked state"); slices.Contains(of.Sequences, l.Message.Sequence) {
 				parkedFrom = append(parkedFrom, l.Message.ID)
 			}
 		}
@@ -319,7 +319,7 @@ func removeDiscards(e *env) {
 		e.t.Errorf("a decision about a key of the relay that was removed: %v, want %v", err, store.ErrNoDecision)
 	}
 	if len(e.held("")) != 0 || len(e.deadLetters(store.DeadFilter{})) != 1 {
-		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.deadIDs(store.DeadFilter{}))
+		e.t.Errorf("held keys %+v, open dead letters %v; want none, and those of the other relay", e.held(""), e.deadIDs(store.DeadFilter{}))
 	}
 }
 
@@ -358,7 +358,7 @@ func removeImported(e *env) {
 		e.t.Errorf("%d discarded, want 2", n)
 	}
 	if due := e.worker("elsewhere", "a").dueIDs(); len(due) > 0 || len(e.deadLetters(everyOpen)) > 0 {
-		e.t.Errorf("due of a relay that was removed: %v; its letters: %v", due, e.deadIDs(everyOpen))
+		e.t.Errorf("due of a relay that was removed: %v; its dead letters: %v", due, e.deadIDs(everyOpen))
 	}
 }
 

@@ -25,7 +25,7 @@ var againTests = []test{
 func (w *worker) parkedFrom(key string, position int64) store.ParkedState {
 	w.t.Helper()
 	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position)
-	w.must(err, "aside")
+	w.must(err, "parked state")
 	return out
 }
 
@@ -72,7 +72,7 @@ func parkedStateNames(e *env) {
 		if after < 6 {
 			want = sequences(r[after+1 : 6]...)
 		}
-		e.wantSequences("put aside", got.Sequences, want)
+		e.wantSequences("parked", got.Sequences, want)
 	}
 	if got := two.parkedFrom(key, 0); len(got.Keys) > 0 {
 		e.t.Errorf("held keys of another relay: %v", got.Keys)

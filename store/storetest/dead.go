@@ -96,7 +96,7 @@ func listingPages(e *env) {
 			n++
 		}
 		if n != c.want {
-			e.t.Errorf("%d letters behind the first %d with limit %d, want %d", n, c.skip, c.limit, c.want)
+			e.t.Errorf("%d dead letters behind the first %d with limit %d, want %d", n, c.skip, c.limit, c.want)
 		}
 	}
 	for range e.ListDead(e.ctx, store.DeadFilter{}, 0, 0) {
@@ -231,7 +231,7 @@ func concurrentRedrives(e *env) {
 	}
 	wg.Wait()
 	if left := len(e.deadLetters(store.DeadFilter{})); total != len(want) || left > 0 {
-		e.t.Errorf("four operators redrove %d of %d letters together, %d are left", total, len(want), left)
+		e.t.Errorf("four operators redrove %d of %d dead letters together, %d are left", total, len(want), left)
 	}
 	var due []string
 	for _, run := range w.due().Runs {
@@ -261,7 +261,7 @@ func redrivesAreCounted(e *env) {
 		}
 	}
 	if all := e.deadLetters(everyDead); len(all) != 4 {
-		e.t.Errorf("%d letters in all, want one for each time the message died", len(all))
+		e.t.Errorf("%d dead letters in all, want one for each time the message died", len(all))
 	}
 }
 
@@ -304,7 +304,7 @@ func discardResolves(e *env) {
 		e.t.Errorf("discard of at most one: %d, %v", n, err)
 	}
 	if left := len(e.deadLetters(store.DeadFilter{})); left != 1 {
-		e.t.Errorf("%d letters are open, want 1", left)
+		e.t.Errorf("%d dead letters are open, want 1", left)
 	}
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("discarded messages are due: %+v", due.Runs)
@@ -359,6 +359,6 @@ func namedAllOrNone(e *env) {
 		}
 	}
 	if left := len(e.deadLetters(store.DeadFilter{})); left != 2 {
-		e.t.Errorf("%d letters are open, want 2", left)
+		e.t.Errorf("%d dead letters are open, want 2", left)
 	}
 }

@@ -168,7 +168,7 @@ func limitsOfDead(e *env) {
 		limit, want int
 	}{{0, math.MaxInt, 3}, {-1, 0, 3}, {math.MinInt64, 0, 3}, {math.MaxInt64, 0, 0}} {
 		if n := list(c.after, c.limit); n != c.want {
-			e.t.Errorf("%d letters after %d with limit %d, want %d", n, c.after, c.limit, c.want)
+			e.t.Errorf("%d dead letters after %d with limit %d, want %d", n, c.after, c.limit, c.want)
 		}
 	}
 
@@ -184,7 +184,7 @@ func limitsOfDead(e *env) {
 		}
 	}
 	if n := len(e.deadLetters(everyOpen)); n != 3 {
-		e.t.Fatalf("%d letters are open after refused operations, want 3", n)
+		e.t.Fatalf("%d dead letters are open after refused operations, want 3", n)
 	}
 	if c, err := e.CountCauses(e.ctx, everyOpen, math.MaxInt); err != nil || len(c) == 0 {
 		e.t.Errorf("causes without a limit: %+v, %v", c, err)

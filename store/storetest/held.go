@@ -128,9 +128,9 @@ func retryMakesDue(e *env) {
 }
 
 // undecided holds a key until a decision about its blocking message, which is in the dead letters.
-func (w *worker) undecided(key string, followers int) []store.Entry {
+func (w *worker) undecided(key string, queued int) []store.Entry {
 	w.t.Helper()
-	records := w.hold(key, followers+1, time.Hour)
+	records := w.hold(key, queued+1, time.Hour)
 	head := records[0].Message.Sequence
 	w.settle(store.Settlement{Partition: w.partition(key),
 		Dead: []store.DeadOutcome{{Sequence: head, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 10}},

@@ -172,6 +172,9 @@ func removedWithEffect[Tx any](e *inboxEnv[Tx]) {
 	if got := w.firstDue().Sequence; got != records[1].Message.Sequence {
 		e.t.Errorf("due is message %d, want the second, %d", got, records[1].Message.Sequence)
 	}
+	if n := e.status("r").Delivered; n != 1 {
+		e.t.Errorf("%d messages count as delivered, want 1", n)
+	}
 }
 
 func notParkedUndoes[Tx any](e *inboxEnv[Tx]) {
@@ -196,7 +199,7 @@ func notFoundUndoes[Tx any](e *inboxEnv[Tx]) {
 		{Sequence: 1 << 40, Key: "k", FromLog: true, Reason: store.ParkRetry},
 	}})
 	if err == nil {
-		e.t.Error("a message that is nowhere was put aside")
+		e.t.Error("a message that is nowhere was parked")
 	}
 	e.wantEffects()
 }

@@ -16,7 +16,7 @@ var lateTests = []test{
 	{name: "LateCommitsComeBeforeFreshOnes", run: lateCommitsComeFirst, late: true},
 	{name: "CursorStaysUntilTheLateOnesAreSettled", run: cursorStaysForLate, late: true},
 	{name: "BulkCommittedLateIsPaged", run: bulkCommittedLate, late: true, partitions: 1},
-	{name: "PagingGoesOnInAnotherProcess", run: pagingGoesOn, late: true, partitions: 1},
+	{name: "PagingGoesOnInAnotherProcess", run: pagingContinues, late: true, partitions: 1},
 	{name: "OpenTransactionHidesNothing", run: openTransactionHidesNothing, late: true},
 	{name: "ParkedLateMessagesAreNamed", run: lateParked, late: true},
 	{name: "FromNowIncludesWhatCommitsLater", run: fromNowIncludesLater, late: true},
@@ -89,10 +89,10 @@ func cursorStaysForLate(e *env) {
 	afterLate := store.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
 	w.settle(store.Settlement{Partition: 0, Cursor: afterLate, Moved: true})
 	w = w.takeOver("d")
-	e.wantIDs("fetched behind the late ones", recordIDs(w.drain()), fresh)
+	e.wantIDs("fetched after the late ones", recordIDs(w.drain()), fresh)
 	settled := store.Cursor{Position: batch.Entries[batch.Late].Message.Sequence, Snapshot: batch.Next.Snapshot}
 	w.settle(store.Settlement{Partition: 0, Cursor: settled, Moved: true})
-	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
+	e.wantIDs("fetched after the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
 }
 
 // lateParked: of three messages that committed late, two are parked or dead-lettered and the third is not settled, so the cursor
@@ -116,13 +116,13 @@ func lateParked(e *env) {
 	})
 	w = w.takeOver("b")
 	if got, want := w.parkedFrom(keys[0], before).Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
-		e.t.Errorf("put aside of the late ones: %v, want %v", got, want)
+		e.t.Errorf("parked of the late ones: %v, want %v", got, want)
 	}
 	e.wantIDs("fetched again", recordIDs(w.drain()), ids(late))
 	w.settleRead()
 	w = w.takeOver("c")
 	if got := w.parkedFrom(keys[0], before).Sequences; len(got) != 0 {
-		e.t.Errorf("put aside, where the cursor has passed it: %v, want none", got)
+		e.t.Errorf("put aside, after the cursor has passed it: %v, want none", got)
 	}
 }
 
@@ -156,7 +156,7 @@ func bulkCommittedLate(e *env) {
 	e.wantIDs("fetched of the bulk", got, ids(want))
 }
 
-func pagingGoesOn(e *env) {
+func pagingContinues(e *env) {
 	w := e.worker("r", "w0")
 	bulk := e.open()
 	want := e.messages("bulk", 450)

@@ -259,7 +259,7 @@ func staleTokenChangesNothing(e *env) {
 		e.t.Errorf("due is %+v, want the one held key as it was", due.Runs)
 	}
 	parkedFrom, err := e.LoadParked(e.ctx, "r", 0, 0)
-	e.must(err, "aside")
+	e.must(err, "parked state")
 	e.wantIDs("held keys", parkedFrom.Keys, keys[:1])
 	if deadLetters := e.deadLetters(everyDead); len(deadLetters) > 0 {
 		e.t.Errorf("stale settlements wrote dead letters: %+v", deadLetters)

@@ -335,7 +335,7 @@ func redrivenHeadFirst(e *env) {
 		}
 	})
 	want := e.sendKeys("order/1", "order/1", "order/1")
-	e.until("the head is dead and its followers wait", func() bool {
+	e.until("the head is dead and its queued messages wait", func() bool {
 		h := e.held("r")
 		return len(h) == 1 && h[0].NextAttempt.IsZero() && h[0].Parked == 2 && e.status("r").Dead.N == 1
 	})

@@ -16,7 +16,7 @@ var redriveTests = []test{
 	{name: "RedriveGoesStepByStepToItsEnd", run: redriveSteps},
 	{name: "RedriveConcernsWhatStoodThereWhenItBegan", run: redriveLeavesLater},
 	{name: "TwoRedrivesOfTheSameLettersSendEachOnce", run: twoRedrives},
-	{name: "RedriveGoesOnInAnotherProcess", run: redriveGoesOn},
+	{name: "RedriveGoesOnInAnotherProcess", run: redriveContinues},
 	{name: "RateHoldsForAllProcessesTogether", run: redriveRate},
 	{name: "CancelStopsARedrive", run: redriveCancel},
 	{name: "RedriveSkipsWhatOthersDecide", run: redriveSkips},
@@ -161,7 +161,7 @@ func twoRedrives(e *env) {
 	e.wantSet("due", w.dueIDs(), want)
 }
 
-func redriveGoesOn(e *env) {
+func redriveContinues(e *env) {
 	w := e.worker("r", "a")
 	want := w.deadLetter("rejected", e.messages("", 12)...)
 	r := e.startRedrive(everyOpen)

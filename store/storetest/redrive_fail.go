@@ -131,7 +131,7 @@ func endedRedrivesArePurged(e *env) {
 		}
 	}
 	if deadLetters := e.deadLetters(store.DeadFilter{Redrive: finished.ID, State: store.DeadAny}); len(deadLetters) != 1 {
-		e.t.Errorf("%d letters are left of a redrive that was purged, want 1", len(deadLetters))
+		e.t.Errorf("%d dead letters are left of a redrive that was purged, want 1", len(deadLetters))
 	}
 	if next := e.startRedrive(everyOpen); next.ID <= last.ID {
 		e.t.Errorf("a redrive has ID %d, and one that was purged had %d", next.ID, last.ID)

@@ -17,12 +17,13 @@ var settleTests = []test{
 	{name: "RemovedMessageIsParkedNoLonger", run: removedMessage},
 	{name: "WhatAnOperatorTookAwayStaysAway", run: takenAwayStaysAway},
 	{name: "DeadLetterHasTheWholeMessageAndItsHistory", run: deadLetterIsWhole},
+	{name: "DiscardedMessageIsOnRecord", run: discardedIsOnRecord},
 	{name: "LongCausesAndHistoriesAreCut", run: longCausesAreCut},
 	{name: "HeldKeySinceIsKept", run: heldSinceIsKept},
 	{name: "KeyThatWaitsForADecisionIsNotDue", run: undecidedIsNotDue},
 	{name: "KeyIsNotHeldForADecisionThatWasMadeMeanwhile", run: decisionMadeMeanwhile},
 	{name: "ReleaseEndsHolding", run: releaseEndsHolding},
-	{name: "ReleaseWithFollowersLeftMakesTheKeyDue", run: releaseWithFollowers},
+	{name: "ReleaseWithFollowersLeftMakesTheKeyDue", run: releaseWithQueued},
 	{name: "ReleaseIsAppliedLast", run: releaseIsLast},
 	{name: "SettlingTwiceChangesNothing", run: settlingTwice},
 	{name: "ThousandsOfOutcomesInOneSettlement", run: thousandsOfOutcomes},
@@ -131,7 +132,7 @@ func parkingAgain(e *env) {
 		e.t.Errorf("head is %+v, want retry after 3 attempts, no time of its own, and parked since %s", head, before[0].ParkedAt)
 	}
 	if len(parked[1].History) > 0 || parked[1].Reason != store.ParkHeld {
-		e.t.Errorf("follower is %+v", parked[1])
+		e.t.Errorf("next is %+v", parked[1])
 	}
 }
 
@@ -177,8 +178,8 @@ func deadLetterIsWhole(e *env) {
 	m := e.message(key)
 	m.Headers = map[string]string{"h": "ö"}
 	m.Tenant, m.Subject, m.SchemaVersion = "acme", "s", 3
-	follower := e.message(key)
-	e.publish(m, follower)
+	next := e.message(key)
+	e.publish(m, next)
 	records := w.drain()
 	seq := records[0].Message.Sequence
 	w.park(key, store.ParkOutcome{Sequence: seq, Waits: true, Reason: store.ParkRetry, Attempts: 1, Cause: "first failure"})
@@ -201,7 +202,7 @@ func deadLetterIsWhole(e *env) {
 		}
 	}
 	e.wantSame(deadLetters[0].Message, m)
-	e.wantSame(deadLetters[1].Message, follower)
+	e.wantSame(deadLetters[1].Message, next)
 	if deadLetters[0].Message.Sequence != seq {
 		e.t.Errorf("sequence %d in the dead letter, want %d", deadLetters[0].Message.Sequence, seq)
 	}

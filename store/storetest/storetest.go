@@ -91,10 +91,13 @@ var (
 		{"Status", statusTests},
 		{"Administration", adminTests},
 		{"Attempts", attemptTests},
+		{"Documents", documentTests},
+		{"Replay", replayTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},
 		{"Outcomes", outcomeTests},
+		{"ReplayOrder", replayPromises},
 		{"Rows", rowTests},
 		{"Processes", processTests},
 		{"Throughput", throughputTests},

@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,8 +27,8 @@ func FromGraph(text []byte) (*Definition, error) {
 	}
 	d := &Definition{
 		Name: g.Saga, Version: g.Version, Deadline: duration(g.Deadline), Steps: steps(g.Steps),
-		Decode: func(text []byte) (any, error) { return new(any), nil },
-		Encode: func(any) ([]byte, error) { return nil, errors.New(needsData) },
+		Decode: func(text []byte) (any, error) { return &text, nil },
+		Encode: func(data any) ([]byte, error) { return *data.(*[]byte), nil },
 	}
 	silent := func(any) (*postrider.Message, error) { return nil, nil }
 	if g.OnCompleted {

@@ -15,7 +15,7 @@ func parkingTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
 		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
 		{name: "CauseThatIsNoAttemptIsShown", run: causeIsShown[Tx]},
-		{name: "QueuedMessagesFollowTheBlockingOneInOrder", run: followersInOrder[Tx]},
+		{name: "QueuedMessagesFollowTheBlockingOneInOrder", run: queuedInOrder[Tx]},
 		{name: "ParkedMessageWithoutAKeyWaitsForItself", run: parkedWithoutKey[Tx]},
 		{name: "ParkingIsUndoneWithItsTransaction", run: parkingIsUndone[Tx]},
 		{name: "HeldAmongSaysWhichKeysAreHeld", run: heldAmong[Tx]},
@@ -23,6 +23,7 @@ func parkingTests[Tx any]() []inboxTest[Tx] {
 		{name: "KeyIsNotReleasedUnderAFollower", run: parkAgainstRelease[Tx]},
 		{name: "DeadLetteredMessageIsExplained", run: deadIsExplained[Tx]},
 		{name: "DeadLetteredMessageCanHoldItsKey", run: deadHoldsKey[Tx]},
+		{name: "DiscardedMessageHoldsNoKey", run: consumerDiscards[Tx]},
 		{name: "DeadLetteringIsUndoneWithItsTransaction", run: deadLetteringIsUndone[Tx]},
 		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx]},
 	}
@@ -113,16 +114,16 @@ func causeIsShown[Tx any](e *inboxEnv[Tx]) {
 	}
 }
 
-func followersInOrder[Tx any](e *inboxEnv[Tx]) {
+func queuedInOrder[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	head := e.message("order/1")
 	e.parkHead("c", time.Hour, head)
 	before := e.held("c")[0]
-	followers := e.messages("order/1", 5)
-	e.park("c", store.ParkHeld, 0, followers[:2]...)
-	e.park("c", store.ParkHeld, 0, followers[2])
+	queued := e.messages("order/1", 5)
+	e.park("c", store.ParkHeld, 0, queued[:2]...)
+	e.park("c", store.ParkHeld, 0, queued[2])
 	e.park("c", store.ParkHeld, 0, e.message("order/2"))
-	e.park("c", store.ParkHeld, 0, followers[3:]...)
+	e.park("c", store.ParkHeld, 0, queued[3:]...)
 	after := e.held("c")[0]
 	if after.Cause != before.Cause || !after.Since.Equal(before.Since) || !after.NextAttempt.Equal(before.NextAttempt) ||
 		after.Sequence != before.Sequence || after.Reason != before.Reason || after.Parked != 6 {
@@ -131,10 +132,10 @@ func followersInOrder[Tx any](e *inboxEnv[Tx]) {
 	e.must(e.retry("c", "order/1"), "retry")
 	for _, run := range w.due().Runs {
 		if run.Key == "order/1" {
-			e.wantIDs("run", recordIDs(run.Entries), ids(append([]*postrider.Message{head}, followers...)))
+			e.wantIDs("run", recordIDs(run.Entries), ids(append([]*postrider.Message{head}, queued...)))
 			for i, r := range run.Entries[1:] {
 				if r.Message.Sequence <= run.Entries[i].Message.Sequence {
-					e.t.Errorf("sequence %d stands behind %d", r.Message.Sequence, run.Entries[i].Message.Sequence)
+					e.t.Errorf("sequence %d follows %d", r.Message.Sequence, run.Entries[i].Message.Sequence)
 				}
 			}
 		}
@@ -209,12 +210,12 @@ func parkAgainstRelease[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
 	for range 30 {
 		e.parkHead("c", 0, e.message("order/1"))
-		follower := e.message("order/1")
+		next := e.message("order/1")
 		parked := make(chan error, 1)
 		go func() {
 			tx, err := e.store.Begin(e.ctx)
 			if err == nil {
-				err = e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: follower, Reason: store.ParkHeld}})
+				err = e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: next, Reason: store.ParkHeld}})
 				err = errors.Join(err, e.store.Commit(e.ctx, tx))
 			}
 			parked <- err
@@ -222,7 +223,7 @@ func parkAgainstRelease[Tx any](e *inboxEnv[Tx]) {
 		head := w.due().Runs[0].Entries[0].Message
 		w.settle(store.Settlement{Partition: w.partition("order/1"), Removed: []int64{head.Sequence}, Release: []string{"order/1"}})
 		e.must(<-parked, "park")
-		w.wantRun("order/1", []store.Entry{{Message: follower}})
+		w.wantRun("order/1", []store.Entry{{Message: next}})
 		e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
 	}
 }
@@ -268,8 +269,8 @@ func deadHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	_, second := dead("order/2")
 	_, keyless := dead("")
 	e.deadLetter("c", true, first, second, keyless)
-	follower := e.message("order/1")
-	e.park("c", store.ParkHeld, 0, follower)
+	next := e.message("order/1")
+	e.park("c", store.ParkHeld, 0, next)
 	held := e.held("c")
 	if len(held) != 2 || held[0].Reason != store.ParkDead || !held[0].NextAttempt.IsZero() {
 		e.t.Fatalf("held: %+v, want both keys, for a decision", held)
@@ -278,7 +279,7 @@ func deadHoldsKey[Tx any](e *inboxEnv[Tx]) {
 		e.t.Errorf("due: %+v, want nothing before the decision", due)
 	}
 	e.redrive(store.DeadFilter{Key: "order/1"}, 1)
-	w.wantRun("order/1", []store.Entry{{Message: head}, {Message: follower}})
+	w.wantRun("order/1", []store.Entry{{Message: head}, {Message: next}})
 	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Key: "order/2"}, "olga", "why", 0); n != 1 || err != nil {
 		e.t.Fatalf("discarded %d, %v", n, err)
 	}
@@ -294,7 +295,7 @@ func deadLetteringIsUndone[Tx any](e *inboxEnv[Tx]) {
 	e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: e.message("k"), Reason: "r"}}, true), "dead-letter")
 	e.rollback(tx)
 	if deadLetters, held := e.deadLetters(everyDead), e.held("c"); len(deadLetters) != 0 || len(held) != 0 {
-		e.t.Errorf("after the rollback: letters %+v, held %+v; want none", deadLetters, held)
+		e.t.Errorf("after the rollback: dead letters %+v, held %+v; want none", deadLetters, held)
 	}
 }
 

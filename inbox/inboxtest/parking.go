@@ -17,10 +17,12 @@ import (
 func parkingScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
 		{"FailedAttemptLeavesNothing", failedAttemptLeavesNothing[Tx]},
-		{"FollowersWaitAndOthersFlow", followersWait[Tx]},
+		{"QueuedMessagesWaitAndOthersFlow", queuedWait[Tx]},
 		{"HeldKeyIsSeenByEveryProcess", heldSeenByAll[Tx]},
 		{"EveryVerdictDoesWhatItSays", everyOutcome[Tx]},
 		{"DeadLetterIsExplained", deadLetterIsExplained[Tx]},
+		{"DiscardedMessageIsOnRecord", discarded[Tx]},
+		{"PoliciesApplyToTheirTypes", policies[Tx]},
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},
@@ -74,7 +76,7 @@ func failedAttemptLeavesNothing[Tx any](w *world[Tx]) {
 	})
 }
 
-func followersWait[Tx any](w *world[Tx]) {
+func queuedWait[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		var j journal
 		var heal func()
@@ -83,10 +85,10 @@ func followersWait[Tx any](w *world[Tx]) {
 		first := w.send("a", "b", "a", "")
 		p := w.start(s)
 		w.until("the others", func() bool { return len(w.effects()) == 2 })
-		w.until("followers are put aside and acknowledged", func() bool { return len(w.broker.Unsettled(consumer)) == 0 })
+		w.until("queued messages are parked and acknowledged", func() bool { return len(w.broker.Unsettled(consumer)) == 0 })
 		more := w.send("a", "c", "a")
 		w.until("the others", func() bool { return len(w.effects()) == 3 })
-		w.until("followers are put aside", func() bool { return w.status().Parked.N == 4 })
+		w.until("queued messages are parked", func() bool { return w.status().Parked.N == 4 })
 		if !s.queue {
 			for _, id := range []string{first[2], more[0], more[2]} {
 				if j.count(id) != 0 {
@@ -117,11 +119,11 @@ func heldSeenByAll[Tx any](w *world[Tx]) {
 	p.stop()
 	w.start(s)
 	w.start(s)
-	followers := w.send("a", "a", "a")
-	w.until("followers are put aside", func() bool { return w.status().Parked.N == 4 })
+	queued := w.send("a", "a", "a")
+	w.until("queued messages are parked", func() bool { return w.status().Parked.N == 4 })
 	heal()
-	w.untilEffects(append(head, followers...)...)
-	w.want("order", w.effectsOf("a"), append(head, followers...))
+	w.untilEffects(append(head, queued...)...)
+	w.want("order", w.effectsOf("a"), append(head, queued...))
 }
 
 func everyOutcome[Tx any](w *world[Tx]) {
@@ -242,15 +244,15 @@ func deadHeadHolds[Tx any](w *world[Tx]) {
 		first := w.send("a")
 		p := w.start(s)
 		w.until("held for a decision", func() bool { h := w.held(); return len(h) == 1 && h[0].NextAttempt.IsZero() })
-		followers := w.send("a", "a")
-		w.until("followers are put aside", func() bool { return w.status().Parked.N == 2 })
+		queued := w.send("a", "a")
+		w.until("queued messages are parked", func() bool { return w.status().Parked.N == 2 })
 		heal()
 		w.elapse(2 * time.Second)
 		w.want("effects before the decision", w.effects(), nil)
 		if n, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0); n != 1 || err != nil {
 			w.t.Fatalf("redrove %d, %v", n, err)
 		}
-		all := append(first, followers...)
+		all := append(first, queued...)
 		w.untilEffects(all...)
 		if !s.queue {
 			w.want("order", w.effects(), all)
@@ -267,7 +269,7 @@ func operatorsDecide[Tx any](w *world[Tx]) {
 		MaxAttempts: 100, LocalAttempts: 1, BackoffBase: time.Hour, BackoffMax: time.Hour,
 	}})
 	want := w.send("a", "a", "a")
-	w.until("all are put aside", func() bool { return w.status().Parked.N == 3 })
+	w.until("all are parked", func() bool { return w.status().Parked.N == 3 })
 	w.until("the head has settled", func() bool { h := w.held(); return len(h) == 1 })
 	w.must(w.decide("a", store.VerbSkip), "skip")
 	w.until("the second has failed", func() bool { return j.count(want[1]) >= 1 })

@@ -47,8 +47,8 @@ const (
 
 	parkSQL       = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES `
 	parkRow       = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
-	deadLetterSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `) VALUES `
-	deadLetterRow = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, 'open', '', '')`
+	deadLetterSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at) VALUES `
+	deadLetterRow = `(?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 )
 
 // toPark is a message that a consumer parks or dead-letters.
@@ -87,10 +87,9 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 		list := make([]toPark, len(dead))
 		for i, d := range dead {
 			cause := stored.Cause(d.Cause)
-			list[i] = toPark{msg: d.Message, row: []any{
-				len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, store.Fingerprint(cause), t.now,
-			}}
-			if hold && d.Message.Key != "" {
+			row := []any{len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, store.Fingerprint(cause), t.now}
+			list[i] = toPark{msg: d.Message, row: append(row, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)}
+			if hold && !d.Discarded && d.Message.Key != "" {
 				list[i].hold = &store.HeldKey{
 					Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause, Attempts: len(d.Attempts), UntilDecided: true,
 				}

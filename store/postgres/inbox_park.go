@@ -78,10 +78,14 @@ insert into {parked} (relay, partition, {message}, reason, attempts, history, pa
 returning key, seq
 )` + headSQL
 
+	// discardedSQL: a negative wait says that the consumer has discarded the message.
+	discardedSQL = `case when after < 0 then 'discarded' else 'open' end, case when after < 0 then $19::text else '' end,
+	case when after < 0 then reason else '' end, case when after < 0 then clock_timestamp() end`
+
 	deadFailedSQL = `
 with put as (
-insert into {dead} (relay, partition, {message}, reason, attempts, history, died_at, cause, redrives)` + failedRowsSQL + `,
-	cause, 0` + failedArraysSQL + `
+insert into {dead} (relay, partition, {message}, reason, attempts, history, died_at, cause, redrives, state, resolved_by, resolution,
+	resolved_at)` + failedRowsSQL + `, cause, 0, ` + discardedSQL + failedArraysSQL + `
 returning key, seq
 )` + headSQL
 )
@@ -121,7 +125,10 @@ func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead 
 	list := make([]toPark, len(dead))
 	for i, d := range dead {
 		list[i] = toPark{msg: d.Message, reason: d.Reason, cause: d.Cause, attempts: len(d.Attempts)}
-		if hold {
+		switch {
+		case d.Discarded:
+			list[i].after = -1
+		case hold:
 			list[i].hold = untilDecided(d)
 		}
 		var err error
