@@ -142,6 +142,7 @@ type inboxStatements struct {
 	makeVersion, lockVersion, setVersion                                string
 	holdAside, parkAside, buryAside, take                               string
 	allRemoved                                                          string
+	position, firstPosition, nextPosition                               string
 }
 
 func newInboxStatements(n names) inboxStatements {
@@ -155,5 +156,6 @@ func newInboxStatements(n names) inboxStatements {
 		holdAside: n.expand(holdAsideSQL), parkAside: n.expand(parkAsideSQL), buryAside: n.expand(buryAsideSQL),
 		take:       n.expand(takeSQL),
 		allRemoved: n.expand(allRemovedSQL),
+		position:   n.expand(positionSQL), firstPosition: n.expand(firstPositionSQL), nextPosition: n.expand(nextPositionSQL),
 	}
 }

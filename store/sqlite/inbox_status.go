@@ -52,5 +52,8 @@ func (t txn) consumer(ctx context.Context, name string) (store.ConsumerStatus, e
 		st.Watermarks = append(st.Watermarks, w)
 		return err
 	})
+	if err == nil {
+		st.Positions, err = t.positions(ctx, name)
+	}
 	return st, err
 }
