@@ -23,7 +23,8 @@ type Consumer[Tx any] struct {
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers[Tx]
-	aside      *relay.Relay // retries parked messages
+	aside      *relay.Relay   // retries parked messages
+	log        *logSource[Tx] // nil if the subscriber has groups
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
@@ -65,8 +66,10 @@ type Stats struct {
 	// Duplicates counts deliveries of messages that had already been consumed.
 	Duplicates int64 `json:"duplicates"`
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
-	// the tail that was consumed. Only with ByPosition.
+	// the tail that was consumed. Only with a log or ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
+	// Missing counts offsets of a log that the broker removed before they were read.
+	Missing int64 `json:"missing"`
 	// Skipped counts messages that were skipped because they have no handler or because of their aggregate's version.
 	Skipped int64 `json:"skipped"`
 	// Failed counts failed attempts, including those of previously parked messages.
@@ -109,7 +112,18 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancel(context.Background())
-	if c.aside, err = relay.New(asideStore{in.store}, cfg.relay()); err != nil {
+	aside := store.Relay(asideStore{in.store})
+	if caps.Log {
+		log, ok := subscriber.(postrider.Log)
+		if !ok {
+			return nil, fmt.Errorf("inbox: consumer %s: %T says that it reads a log and is no postrider.Log", cfg.Name, subscriber)
+		}
+		if c.log, err = newLogSource(c, log); err != nil {
+			return nil, err
+		}
+		aside = watchedStore[Tx]{asideStore{in.store}, c.log}
+	}
+	if c.aside, err = relay.New(aside, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
 	return c, nil
@@ -220,6 +234,12 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	err := errors.Join(<-source, c.finish())
 	endBackground()
 	loops.Wait()
+	if c.log != nil { // its leases are given back, with the last positions, before reading ends
+		close(c.log.finished)
+		err = errors.Join(err, <-aside)
+		c.close(ctx)
+		return err
+	}
 	c.close(ctx)
 	return errors.Join(err, <-aside)
 }
@@ -359,26 +379,6 @@ func (c *Consumer[Tx]) note(change func(s *Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.stats)
-}
-
-// forgetEvery is the interval between removals of expired claims.
-const forgetEvery = time.Minute
-
-// forgetLoop removes the IDs of messages that can no longer be redelivered, in small batches.
-func (c *Consumer[Tx]) forgetLoop(ctx context.Context) {
-	if c.cfg.Dedup != ByID {
-		return
-	}
-	for wait := time.Second; sleep(ctx, wait); {
-		n, err := c.store.Forget(ctx, c.cfg.Name, c.cfg.KeepIDs, forgetBatch)
-		if err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("consumer cannot forget old messages and will try again", "consumer", c.cfg.Name, "error", err)
-		}
-		wait = forgetEvery
-		if n == forgetBatch {
-			wait = 10 * time.Millisecond // let others write in between
-		}
-	}
 }
 
 // sleep waits and reports whether ctx is still alive.

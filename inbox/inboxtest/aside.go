@@ -83,7 +83,7 @@ func followersWait[Tx any](w *world[Tx]) {
 		first := w.send("a", "b", "a", "")
 		p := w.start(s)
 		w.until("the others", func() bool { return len(w.effects()) == 2 })
-		w.until("followers are put aside and acknowledged", func() bool { return len(w.broker.Unsettled(consumer)) == 0 })
+		w.until("followers are put aside and acknowledged", func() bool { return len(w.unsettled()) == 0 })
 		more := w.send("a", "c", "a")
 		w.until("the others", func() bool { return len(w.effects()) == 3 })
 		w.until("followers are put aside", func() bool { return w.status().Parked.N == 4 })

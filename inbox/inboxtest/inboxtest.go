@@ -47,6 +47,7 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 		{"Effect", effectScenarios[Tx]()},
 		{"Parking", asideScenarios[Tx]()},
 		{"Faults", faultScenarios[Tx]()},
+		{"Log", logScenarios[Tx]()},
 		{"Versions", versionScenarios[Tx]()},
 		{"Input", inputScenarios[Tx]()},
 		{"Life", lifeScenarios[Tx]()},
