@@ -24,6 +24,9 @@ type Subscriber interface {
 // SubscriberCapabilities lists a broker's guarantees to a consumer. A consumer refuses to start if they are less than it
 // needs.
 type SubscriberCapabilities struct {
+	// Log: the subscriber reads a log from the positions that the consumer keeps, and implements Log. It has no group:
+	// Subscribe fails, and nothing is redelivered. It has Ordered and Positions too.
+	Log bool
 	// Ordered: messages of one key arrive in the broker's order, and at one process at a time. A broker without leases
 	// may give them to the next process when a connection has broken and the process at the other end does not know yet.
 	Ordered bool

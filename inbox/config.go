@@ -21,7 +21,8 @@ type ConsumerConfig struct {
 	// Dedup selects how the consumer detects duplicates. Default: ByID.
 	Dedup Dedup
 	// KeepIDs is how long the consumer keeps the ID of a consumed message. It must be at least the source's redelivery
-	// window plus ReplayWindow; the consumer warns at start if it is shorter. Default: 7 days. Not used with ByPosition.
+	// window plus ReplayWindow; the consumer warns at start if it is shorter. A log redelivers nothing: it must be at least as
+	// long as a publisher may send a message again. Default: 7 days. Not used with ByPosition.
 	KeepIDs time.Duration
 	// ReplayWindow is how far back you intend to replay messages with their old IDs. Default: 24 h.
 	ReplayWindow time.Duration
@@ -38,10 +39,10 @@ type ConsumerConfig struct {
 	// with a savepoint for each message, so that only the failed one is undone: handlers may run twice, which counts as
 	// one attempt. Transactions are also limited to a third of LeaseTTL: they start with few messages and grow while they
 	// are fast; one that takes longer is rolled back and run again with as many messages as it had time for. Default: 1
-	// with ByID, 100 with ByPosition.
+	// with ByID, 100 with ByPosition and for a log.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes limit the messages that the consumer holds in memory; the last read may exceed
-	// MaxInFlightBytes. Defaults: 1,024 and 16 MiB.
+	// MaxInFlightBytes. From a log, half as many more are read ahead. Defaults: 1,024 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 
 	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
@@ -85,7 +86,7 @@ type ConsumerConfig struct {
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 
-	// LeaseTTL is the TTL of the leases by which processes share parked messages. Default: 15 s.
+	// LeaseTTL is the TTL of the leases by which processes share parked messages and the partitions of a log. Default: 15 s.
 	LeaseTTL time.Duration
 	// StopTimeout is how long Run waits for running transactions when its context ends, before it cancels them. Default:
 	// 30 s.
@@ -138,7 +139,7 @@ type VersionGuard struct {
 func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (ConsumerConfig, error) {
 	faults := c.faults(caps)
 	batch := 1
-	if c.Dedup == ByPosition {
+	if c.Dedup == ByPosition || caps.Log {
 		batch = 100
 	}
 	c.Batch = cmp.Or(c.Batch, batch)
@@ -195,6 +196,8 @@ func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults [
 		}
 	}
 	switch {
+	case c.Dedup == ByPosition && caps.Log:
+		fault("inbox: consumer %s reads a log, whose position it keeps in any case; leave Dedup out", c.Name)
 	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
 		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
 	case c.Replays != HandleNamedReplays && c.Replays != HandleReplays:
@@ -234,7 +237,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 func (c *ConsumerConfig) tooShort(caps postrider.SubscriberCapabilities) string {
 	need := caps.RedeliveryWindow + c.ReplayWindow
 	switch {
-	case c.Dedup != ByID:
+	case c.Dedup != ByID || caps.Log:
 		return ""
 	case caps.RedeliveryWindow == 0:
 		return fmt.Sprintf("the source may deliver a message again without limit, its ID is removed after %s: "+

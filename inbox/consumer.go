@@ -24,7 +24,8 @@ type Consumer[Tx any] struct {
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers.Set[Handler[Tx]]
-	retries    *relay.Relay // retries parked messages
+	retries    *relay.Relay   // retries parked messages
+	log        *logSource[Tx] // nil if the subscriber has groups
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
@@ -68,8 +69,10 @@ type Stats struct {
 	// Duplicates counts deliveries of messages that had already been consumed.
 	Duplicates int64 `json:"duplicates"`
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
-	// the tail that was consumed. Only with ByPosition.
+	// the tail that was consumed. Only with a log or ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
+	// Missing counts offsets of a log that the broker removed before they were read.
+	Missing int64 `json:"missing"`
 	// Skipped counts messages that were skipped because they have no handler, because of their aggregate's version, or
 	// because they were replayed.
 	Skipped int64 `json:"skipped"`
@@ -111,7 +114,18 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
-	if c.retries, err = relay.New(parkedStore{in.store}, cfg.relay()); err != nil {
+	parked := store.Relay(parkedStore{in.store})
+	if caps.Log {
+		log, ok := subscriber.(postrider.Log)
+		if !ok {
+			return nil, fmt.Errorf("inbox: consumer %s: %T says that it reads a log and is no postrider.Log", cfg.Name, subscriber)
+		}
+		if c.log, err = newLogSource(c, log); err != nil {
+			return nil, err
+		}
+		parked = watchedStore[Tx]{parkedStore{in.store}, c.log}
+	}
+	if c.retries, err = relay.New(parked, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
 	return c, nil
@@ -225,6 +239,12 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	err := errors.Join(<-source, c.finish())
 	endBackground()
 	loops.Wait()
+	if c.log != nil { // its leases are given back, with the last positions, before reading ends
+		close(c.log.finished)
+		err = errors.Join(err, <-retries)
+		c.close(ctx)
+		return err
+	}
 	c.close(ctx)
 	return errors.Join(err, <-retries)
 }
@@ -364,26 +384,6 @@ func (c *Consumer[Tx]) note(change func(s *Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.stats)
-}
-
-// removeEvery is the interval between removals of expired claims.
-const removeEvery = time.Minute
-
-// removeLoop removes the IDs of messages that can no longer be redelivered, in small batches.
-func (c *Consumer[Tx]) removeLoop(ctx context.Context) {
-	if c.cfg.Dedup != ByID {
-		return
-	}
-	for wait := time.Second; sleep(ctx, wait); {
-		n, err := c.store.RemoveClaims(ctx, c.cfg.Name, c.cfg.KeepIDs, removeBatch)
-		if err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("consumer cannot remove old IDs and will try again", "consumer", c.cfg.Name, "error", err)
-		}
-		wait = removeEvery
-		if n == removeBatch {
-			wait = 10 * time.Millisecond // let others write in between
-		}
-	}
 }
 
 // sleep waits and reports whether ctx is still alive.

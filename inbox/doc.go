@@ -41,6 +41,13 @@
 // A retried message is not checked against the claims; the transaction that processes it also removes it from the parked
 // messages. So a redrive is never dropped as a duplicate, and runs only this consumer.
 //
+// # Logs
+//
+// A subscriber without a group reads a broker's log (postrider.Log). Then the position is in the consumer's database, and the
+// leases of the relay inside the consumer distribute the partitions of the log among its processes. Every transaction commits
+// only under the lease. The position, which moves on its own a few times a second, is where reading resumes after a crash; the
+// claims recognize what was processed beyond it. log_anchors.go explains how a log that has lost its tail is recognized.
+//
 // # Deduplication
 //
 // By ID, the store keeps a row per message and consumer, for as long as the source can redeliver the message. By

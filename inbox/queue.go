@@ -15,6 +15,7 @@ type item struct {
 	number   uint64 // in the order of receipt
 	size     int
 	queue    *queue
+	session  *logSession // nil unless it was read from a log
 	failures []failure
 	begun    time.Time // of the first attempt
 	// fate, once decided, is what happens to the message instead of processing.
@@ -52,6 +53,9 @@ func (it *item) lost() bool {
 		return false
 	}
 }
+
+// dropped says whether the message, which was not started, must not be.
+func (it *item) dropped() bool { return it.session != nil && it.session.dropped() || it.lost() }
 
 // queue is a queue of messages that run one after another, in order. With ByID it holds the messages of one key, or the
 // deliveries of one message without a key; with ByPosition those of one partition of the source. It exists as long as it
@@ -112,6 +116,9 @@ func (c *Consumer[Tx]) worker() {
 			return
 		}
 		c.process(batch)
+		if session := batch[0].session; session != nil {
+			session.end()
+		}
 	}
 }
 
@@ -134,26 +141,42 @@ func (c *Consumer[Tx]) take() []*item {
 // fill takes messages from the ready queues.
 func (c *Consumer[Tx]) fill() []*item {
 	var batch []*item
-	for len(batch) < c.cfg.Batch && len(c.ready) > 0 {
-		l := c.ready[0]
+	for next := 0; len(batch) < c.cfg.Batch && next < len(c.ready); {
+		l := c.ready[next]
 		c.discardLost(l)
 		if len(l.items) == 0 {
-			c.ready = c.ready[1:]
+			c.unready(next)
 			delete(c.queues, l.name)
+			continue
+		}
+		if len(batch) > 0 && l.items[0].session != batch[0].session {
+			next++ // it has another lease
 			continue
 		}
 		n := c.share(l, batch)
 		if n == 0 {
 			break // it needs its own transaction
 		}
-		c.ready = c.ready[1:]
+		c.unready(next)
 		batch = append(batch, l.items[:n]...)
 		l.items, l.busy = slices.Clone(l.items[n:]), true
 		if c.cfg.Dedup == ByPosition || batch[0].alone {
 			break
 		}
 	}
+	if len(batch) > 0 && batch[0].session != nil {
+		batch[0].session.begin()
+	}
 	return batch
+}
+
+// unready removes a ready queue, usually the first.
+func (c *Consumer[Tx]) unready(i int) {
+	if i == 0 {
+		c.ready = c.ready[1:]
+		return
+	}
+	c.ready = slices.Delete(c.ready, i, i+1)
 }
 
 // share says how many of a queue's first messages fit into a batch.
@@ -172,9 +195,9 @@ func (c *Consumer[Tx]) share(l *queue, batch []*item) int {
 	return n
 }
 
-// sameLog says whether two messages of a queue can share a watermark.
+// sameLog says whether two messages of a queue can share a lease and a watermark.
 func (c *Consumer[Tx]) sameLog(a, b *item) bool {
-	return c.cfg.Dedup != ByPosition || a.delivery.Position.Incarnation == b.delivery.Position.Incarnation && a.delivery.Session == b.delivery.Session
+	return a.session == b.session && (c.cfg.Dedup != ByPosition || a.delivery.Position.Incarnation == b.delivery.Position.Incarnation && a.delivery.Session == b.delivery.Session)
 }
 
 // discardLost drops messages that this process has lost. They are redelivered, and so are all messages after them: when a
@@ -182,7 +205,7 @@ func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 // watermark skips it.
 func (c *Consumer[Tx]) discardLost(l *queue) {
 	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
-		if !it.lost() {
+		if !it.dropped() {
 			return false
 		}
 		c.drop(it)

@@ -55,7 +55,13 @@ func (c *Consumer[Tx]) receiveLoop() error {
 }
 
 func (c *Consumer[Tx]) subscribe() error {
-	s, err := c.subscriber.Subscribe(c.life)
+	var s postrider.Subscription = c.log
+	var err error
+	if c.log != nil {
+		err = c.log.start(c.life)
+	} else {
+		s, err = c.subscriber.Subscribe(c.life)
+	}
 	if err != nil {
 		return err
 	}
@@ -113,6 +119,9 @@ func (c *Consumer[Tx]) hasRoom() bool {
 // admit adds a delivery to its queue. One that is not a message, or cannot be deduplicated, is dead-lettered.
 func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	it := &item{delivery: d, msg: d.Message, extended: time.Now()}
+	if e, ok := d.Settler.(*logEntry); ok {
+		it.session = e.session
+	}
 	switch {
 	case d.Err != nil || d.Message == nil:
 		it.msg = legible(d)

@@ -110,7 +110,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	if err := stillOurs(ctx, batch); err != nil { // lost and the handler did not notice
 		return result{err: err}
 	}
-	if err := c.store.Commit(ctx, t.tx); err != nil {
+	if err := c.commit(ctx, t.tx, batch[0].session); err != nil {
 		res = result{err: fmt.Errorf("commit: %w", err)}
 		if t.effect && how == alone { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
@@ -119,6 +119,19 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	t.passed(batch)
 	return result{ends: t.ends}
+}
+
+// commit commits a transaction. If its messages were read from a log, it commits only under the lease of the log.
+func (c *Consumer[Tx]) commit(ctx context.Context, tx Tx, session *logSession) error {
+	if session == nil {
+		return c.store.Commit(ctx, tx)
+	}
+	err := c.log.commit(ctx, tx, session.lease)
+	if errors.Is(err, store.ErrLeaseLost) {
+		session.lose()
+		return errors.Join(errLost, err)
+	}
+	return err
 }
 
 // contextOf returns the context of a message's own transaction.

@@ -17,6 +17,7 @@ type Inbox[Tx any] interface {
 	Relay
 	Transactor[Tx]
 	Ledger[Tx]
+	Positions[Tx]
 	Parker[Tx]
 }
 

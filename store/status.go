@@ -141,6 +141,8 @@ type ConsumerStatus struct {
 	Oldest     time.Duration `json:"oldest"`
 	// Watermarks lists the progress in the partitions of ordered sources, by partition and log incarnation.
 	Watermarks []WatermarkStatus `json:"watermarks,omitempty"`
+	// Positions lists the positions in the logs that the consumer reads without a group, by partition.
+	Positions []LogPosition `json:"positions,omitempty"`
 }
 
 // WatermarkStatus is the progress in the log of a source's partition.

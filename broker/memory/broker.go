@@ -42,6 +42,7 @@ type Broker struct {
 	faults       faults
 	groups       map[string]*group
 	incarnations map[string]int             // by topic: how often it was recreated
+	expired      map[string]int             // by topic: how many of the first messages its log no longer has
 	numbers      map[*postrider.Message]int // by accepted message: a number that is never reused
 	accepts      int
 	sessions     int64                       // incremented when a log may have been replaced
@@ -72,6 +73,7 @@ func New(cfg Config) (*Broker, error) {
 		changed:      make(chan struct{}),
 		groups:       make(map[string]*group),
 		incarnations: make(map[string]int),
+		expired:      make(map[string]int),
 		numbers:      make(map[*postrider.Message]int),
 		poison:       make(map[*postrider.Message]bool),
 	}, nil

@@ -57,7 +57,7 @@ func (g *group) fill(b *Broker, topics []string) {
 			}
 			st := g.streams[k]
 			if st == nil {
-				st = &stream{key: k, name: fmt.Sprintf("%s/%d", topic, k.partition), incarnation: strconv.Itoa(b.incarnations[topic])}
+				st = &stream{key: k, name: partitionName(topic, k.partition), incarnation: strconv.Itoa(b.incarnations[topic])}
 				g.streams[k] = st
 			}
 			st.entries = append(st.entries, &entry{msg: m, offset: int64(len(st.entries))})

@@ -14,13 +14,14 @@ import (
 
 // SubscriberConfig configures Broker.Subscriber.
 type SubscriberConfig struct {
-	// Group names the processes that share the work. Required.
+	// Group names the processes that share the work. Without it, the topics are read as logs: the consumer keeps the position
+	// (postrider.Log), and of the other fields only Topics and Partitions count.
 	Group string
 	// Topics are the topics to read, each from its oldest message. Required.
 	Topics []string
 	// Partitions makes each topic a log of that many partitions: one member of the group at a time reads a partition, in
-	// order, and messages have positions. Default, 0: each topic is a queue that all members read, without positions.
-	// All members of a group must use the same value.
+	// order, and messages have positions. Default, 0: each topic is a queue that all members read, without positions; without a
+	// Group, a log of one partition. All members of a group must use the same value.
 	Partitions int
 	// AckWait is how long the broker waits for a settlement before it redelivers the message. Default: until the
 	// subscription is closed.
@@ -46,8 +47,8 @@ var _ postrider.Subscriber = (*Subscriber)(nil)
 // Subscriber returns a subscriber. Its error lists every value that is missing or out of range.
 func (b *Broker) Subscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	var errs []error
-	if cfg.Group == "" || len(cfg.Topics) == 0 {
-		errs = append(errs, errors.New("memory broker: a subscriber needs a Group and Topics"))
+	if len(cfg.Topics) == 0 {
+		errs = append(errs, errors.New("memory broker: a subscriber needs Topics"))
 	}
 	if cfg.Partitions < 0 || cfg.AckWait < 0 || cfg.RedeliveryWindow < 0 {
 		errs = append(errs, fmt.Errorf("memory broker: Partitions %d, AckWait %s and RedeliveryWindow %s must not be negative",
@@ -57,11 +58,17 @@ func (b *Broker) Subscriber(cfg SubscriberConfig) (*Subscriber, error) {
 		return nil, err
 	}
 	cfg.Topics = slices.Clone(cfg.Topics)
+	if cfg.Group == "" {
+		cfg.Partitions = max(cfg.Partitions, 1)
+	}
 	return &Subscriber{broker: b, cfg: cfg}, nil
 }
 
 // Capabilities implements postrider.Subscriber.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
+	if s.cfg.Group == "" {
+		return postrider.SubscriberCapabilities{Log: true, Ordered: true, Positions: true, RedeliveryWindow: s.cfg.RedeliveryWindow}
+	}
 	return postrider.SubscriberCapabilities{
 		Ordered: s.cfg.Partitions > 0, Positions: s.cfg.Partitions > 0,
 		RedeliveryWindow: s.cfg.RedeliveryWindow, AckWait: s.cfg.AckWait, NackDelay: true,
@@ -72,6 +79,9 @@ func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if s.cfg.Group == "" {
+		return nil, errors.New("memory broker: subscribe: there is no Group; the log is read by its positions")
 	}
 	b := s.broker
 	b.mu.Lock()
@@ -162,11 +172,12 @@ func (b *Broker) Unsettled(groupName string) []string {
 	return out
 }
 
-// Recreate deletes a topic with all its messages and creates it again: positions of new messages have another Epoch.
+// Recreate deletes a topic with all its messages and creates it again: positions of new messages have another Incarnation.
 func (b *Broker) Recreate(topic string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.topics, topic)
+	delete(b.expired, topic)
 	b.incarnations[topic]++
 	b.sessions++
 	for _, g := range b.groups {
@@ -190,6 +201,7 @@ func (b *Broker) LoseTail(topic string, n int) {
 	defer b.mu.Unlock()
 	kept := b.topics[topic][:max(len(b.topics[topic])-n, 0)]
 	b.topics[topic] = slices.Clip(kept)
+	b.expired[topic] = min(b.expired[topic], len(kept))
 	b.sessions++
 	for _, g := range b.groups {
 		for k, st := range g.streams {
@@ -217,6 +229,9 @@ func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) 
 	defer b.mu.Unlock()
 	if err := b.unavailable(); err != nil {
 		return 0, err
+	}
+	if s.cfg.Group == "" {
+		return s.verifyLog(at), nil
 	}
 	g := b.groups[s.cfg.Group]
 	if g == nil {

@@ -22,14 +22,16 @@ const (
 	DefaultAckWait       = 30 * time.Second
 )
 
-// SubscriberConfig configures a Subscriber. Config.Stream and Durable are required; the zero value of every other field means
-// its default.
+// SubscriberConfig configures a Subscriber. Config.Stream is required; the zero value of every other field means its default.
 type SubscriberConfig struct {
 	// Config names the stream and configures the connection. A missing stream is created as by a Publisher, unless
 	// CheckOnly is set; the settings of an existing stream are not checked. PublishTimeout bounds the wait for the
 	// confirmation of a settlement and for answers about stream and consumer. MaxInFlight is ignored.
 	Config
-	// Durable is the name of the durable consumer. All processes that share the work use the same name.
+	// Durable is the name of a durable consumer, for reading the stream as a queue: all processes that share the work use the
+	// same name, and messages that are redelivered arrive out of order. Default: the stream is read as a log, in order, from the
+	// position that the consumer keeps in its database (postrider.Log); then Ordered, MaxAckPending, AckWait and ConfirmAcks must
+	// be left out.
 	Durable string
 	// Topics are the topics to read, without wildcards. Default: all under Prefix.
 	Topics []string
@@ -64,9 +66,11 @@ func (c SubscriberConfig) validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("nats: "+format, args...))
 	}
-	if c.Durable == "" {
-		fault("no durable consumer is named; set Durable, or ?durable=NAME in the URL")
-	} else if strings.ContainsAny(c.Durable, " .*>/\\\t\r\n") {
+	if c.Durable == "" && (c.Ordered || c.ConfirmAcks || c.MaxAckPending != DefaultMaxAckPending || c.AckWait != DefaultAckWait) {
+		fault("Ordered, MaxAckPending, AckWait and ConfirmAcks are of a durable consumer; name one (Durable, or ?durable=NAME in the " +
+			"URL), or leave them out: then the stream is read as a log, in order")
+	}
+	if strings.ContainsAny(c.Durable, " .*>/\\\t\r\n") {
 		fault("durable %q: a name has no space, dot, slash, * or >", c.Durable)
 	}
 	if slices.Contains(c.Topics, "") {
@@ -158,6 +162,13 @@ func NewSubscriber(ctx context.Context, conn *nats.Conn, cfg SubscriberConfig) (
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Durable == "" {
+		if err := checkLog(stream.CachedInfo().Config); err != nil {
+			return nil, err
+		}
+		s.caps = postrider.SubscriberCapabilities{Log: true, Ordered: true, Positions: true, RedeliveryWindow: stream.CachedInfo().Config.MaxAge}
+		return s, nil
+	}
 	s.caps = postrider.SubscriberCapabilities{
 		Ordered: cfg.Ordered, Positions: true, RedeliveryWindow: stream.CachedInfo().Config.MaxAge, AckWait: cfg.AckWait,
 		NackDelay: true,
@@ -180,6 +191,9 @@ func (s *Subscriber) Close() error {
 // Subscribe implements postrider.Subscriber. It creates or checks the group's consumer. If the consumer does not match
 // the configuration, the error lists every difference and names the command to fix it.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	if s.cfg.Durable == "" {
+		return nil, errors.New("nats: subscribe: no durable consumer is named (Durable); the stream is read as a log, by its positions")
+	}
 	if !s.conn.IsConnected() {
 		return nil, postrider.Unavailable(fmt.Errorf("subscribe to NATS: %w", errNotConnected))
 	}

@@ -39,7 +39,7 @@ func TestSubscriberConformanceOrdered(t *testing.T) {
 func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) brokertest.SubscriberEnv {
 	const topic = "orders.placed"
 	quick := []nats.Option{nats.CustomReconnectDelay(func(int) time.Duration { return 10 * time.Millisecond })}
-	cfg.Stream, cfg.Topics, cfg.AckWait = "ORDERS", []string{topic}, 2*time.Second
+	cfg.Stream, cfg.Topics = "ORDERS", []string{topic}
 	cfg.PublishTimeout, cfg.Options = 3*time.Second, quick
 	p := open(t, "nats://"+s.address(), natsbroker.Config{Stream: "ORDERS", PublishTimeout: 15 * time.Second, Options: quick})
 	return brokertest.SubscriberEnv{
@@ -48,7 +48,9 @@ func subscriberEnv(t *testing.T, s natsServer, cfg natsbroker.SubscriberConfig) 
 		Member: func(t testing.TB, group string) brokertest.Member {
 			faults := newProxy(t, s.address())
 			c := cfg
-			c.Durable = group
+			if c.Durable = group; group != "" {
+				c.AckWait = 2 * time.Second
+			}
 			return brokertest.Member{Subscriber: openSubscriber(t, faults.url(), c), Cut: faults.Sever, Restore: faults.Restore}
 		},
 		Poison: func(t testing.TB, m *postrider.Message) {

@@ -70,7 +70,7 @@ func TestSubscriberConfigFaults(t *testing.T) {
 	_, err := natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{
 		Topics: []string{""}, Ordered: true, MaxAckPending: 7, AckWait: time.Millisecond,
 	})
-	wantError(t, err, "no stream is named", "no durable consumer is named", "a topic is empty", "7 unsettled messages in order", "within 1ms")
+	wantError(t, err, "no stream is named", "are of a durable consumer", "a topic is empty", "7 unsettled messages in order", "within 1ms")
 	_, err = natsbroker.OpenSubscriber(t.Context(), "nats://127.0.0.1:1", natsbroker.SubscriberConfig{Durable: "a b", MaxAckPending: -1})
 	wantError(t, err, `durable "a b"`, "-1 unsettled messages")
 }

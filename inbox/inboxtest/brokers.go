@@ -40,8 +40,8 @@ func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source)
 			t.Parallel()
 			source := open(t)
 			caps := source.Join(t).Capabilities()
-			if mode.cfg.Dedup == inbox.ByPosition && !(caps.Ordered && caps.Positions) {
-				return // the source has no positions for a watermark
+			if mode.cfg.Dedup == inbox.ByPosition && (caps.Log || !(caps.Ordered && caps.Positions)) {
+				return // the source has no positions for a watermark, or needs none
 			}
 			(&brokerTest[Tx]{world: newWorld(t, h), source: source, cfg: mode.cfg, caps: caps}).run()
 		})
@@ -118,7 +118,7 @@ func (b *brokerTest[Tx]) join() *process[Tx] {
 	cfg.MaxAttempts, cfg.LocalAttempts = 1000, 2
 	var p *process[Tx]
 	p = b.build(setting[Tx]{
-		cfg: cfg, reads: unreliable{b.source.Join(b.t), b.faulty},
+		cfg: cfg, reads: b.unreliable(b.source.Join(b.t)),
 		handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if err := p.connection.using(tx, func() error { return b.effect(ctx, tx, m) }); err != nil {
 				return err
@@ -151,6 +151,14 @@ func (b *brokerTest[Tx]) outcome(total int) {
 			b.want("order of key "+key, b.effectsOf(key), of)
 		}
 	}
+}
+
+// unreliable makes the settlements of a subscriber fail. A log has none.
+func (b *brokerTest[Tx]) unreliable(s postrider.Subscriber) postrider.Subscriber {
+	if b.caps.Log {
+		return s
+	}
+	return unreliable{s, b.faulty}
 }
 
 // unreliable is a subscriber whose settlements fail: an acknowledgement is lost and the message is redelivered.

@@ -219,6 +219,33 @@ func (l *connection[Tx]) Commit(ctx context.Context, tx Tx) error {
 	return onlyWithin(l, "Commit", tx, func() error { defer l.ended(tx); return l.Store.Commit(ctx, tx) })
 }
 
+// CommitSettled is a Commit under a lease. Whatever it returns, the transaction has ended.
+func (l *connection[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s store.Settlement) ([]string, error) {
+	if l.refuses(tx) {
+		return nil, errors.Join(errRefused, l.Rollback(ctx, tx))
+	}
+	released, err := within(l, "Commit", tx, func() ([]string, error) {
+		return l.Store.(store.TxSettler[Tx]).CommitSettled(ctx, tx, name, s)
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Rollback(context.WithoutCancel(ctx), tx))
+	}
+	l.ended(tx)
+	return released, nil
+}
+
+func (l *connection[Tx]) Position(ctx context.Context, tx Tx, name, partition string) (*store.LogPosition, error) {
+	return within(l, "Position", tx, func() (*store.LogPosition, error) { return l.Store.Position(ctx, tx, name, partition) })
+}
+
+func (l *connection[Tx]) MovePosition(ctx context.Context, tx Tx, name string, p store.LogPosition) error {
+	return onlyWithin(l, "MovePosition", tx, func() error { return l.Store.MovePosition(ctx, tx, name, p) })
+}
+
+func (l *connection[Tx]) LogPositions(ctx context.Context, name string) ([]store.LogPosition, error) {
+	return through(l, "LogPositions", func() ([]store.LogPosition, error) { return l.Store.LogPositions(ctx, name) })
+}
+
 // Rollback always happens: a database rolls back uncommitted transactions.
 func (l *connection[Tx]) Rollback(ctx context.Context, tx Tx) error {
 	defer l.ended(tx)

@@ -47,13 +47,15 @@ func modes[Tx any]() map[string]setting[Tx] {
 		"log by ID, batched":   {cfg: inbox.ConsumerConfig{Batch: 7}},
 		"log by watermark":     {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}},
 		"log by watermark, 1":  {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 1}},
+		"log by position":      {log: true},
+		"log by position, 1":   {log: true, cfg: inbox.ConsumerConfig{Batch: 1}},
 		"queue by ID":          {queue: true},
 		"queue by ID, batched": {queue: true, cfg: inbox.ConsumerConfig{Batch: 7}},
 	}
 }
 
 // quickModes are the modes to run in real time; the others differ from them only in what every store has in common.
-var quickModes = []string{"log by ID, batched", "log by watermark", "queue by ID"}
+var quickModes = []string{"log by ID, batched", "log by watermark", "log by position", "queue by ID"}
 
 // inEveryMode runs a scenario in each mode, in a separate world.
 func (w *world[Tx]) inEveryMode(f func(w *world[Tx], s setting[Tx])) {
@@ -232,8 +234,8 @@ func deliveredAgain[Tx any](w *world[Tx]) {
 		p := w.start(s)
 		w.untilEffects(want...)
 		w.untilQuiet()
-		w.broker.Redeliver(consumer, want...)
-		w.until("duplicates are acknowledged", func() bool { return p.Stats().Duplicates == 4 && len(w.broker.Unsettled(consumer)) == 0 })
+		w.redeliver(s, want...)
+		w.until("duplicates are acknowledged", func() bool { return p.Stats().Duplicates == 4 && len(w.unsettled()) == 0 })
 		w.wantSet("effects", w.effects(), want)
 		p.stop()
 	})

@@ -47,6 +47,7 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 		{"Effect", effectScenarios[Tx]()},
 		{"Parking", parkingScenarios[Tx]()},
 		{"Faults", faultScenarios[Tx]()},
+		{"Log", logScenarios[Tx]()},
 		{"Versions", versionScenarios[Tx]()},
 		{"Replays", replayScenarios[Tx]()},
 		{"Input", inputScenarios[Tx]()},

@@ -229,13 +229,13 @@ func (m *model[Tx]) run() {
 	last := m.start(calm)
 	m.t.Cleanup(func() {
 		if m.t.Failed() {
-			m.t.Logf("unsettled %v, held %+v, status %+v", m.broker.Unsettled(consumer), m.held(), m.status())
+			m.t.Logf("unsettled %v, held %+v, status %+v", m.unsettled(), m.held(), m.status())
 		}
 	})
 	m.until("everything comes to rest after the faults stopped", func() bool {
 		_, err := deadletter.New(m.store).RedriveDead(m.ctx, store.DeadFilter{Relay: consumer, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		m.must(err, "redrive")
-		if last.Ready() != nil || len(m.broker.Unsettled(consumer)) > 0 {
+		if last.Ready() != nil || len(m.unsettled()) > 0 {
 			return false
 		}
 		st := m.status() // after the broker: a message is parked before it is settled there

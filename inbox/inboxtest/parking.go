@@ -85,7 +85,7 @@ func queuedWait[Tx any](w *world[Tx]) {
 		first := w.send("a", "b", "a", "")
 		p := w.start(s)
 		w.until("the others", func() bool { return len(w.effects()) == 2 })
-		w.until("queued messages are parked and acknowledged", func() bool { return len(w.broker.Unsettled(consumer)) == 0 })
+		w.until("queued messages are parked and acknowledged", func() bool { return len(w.unsettled()) == 0 })
 		more := w.send("a", "c", "a")
 		w.until("the others", func() bool { return len(w.effects()) == 3 })
 		w.until("queued messages are parked", func() bool { return w.status().Parked.N == 4 })

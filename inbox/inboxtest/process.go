@@ -17,6 +17,7 @@ type setting[Tx any] struct {
 	cfg     inbox.ConsumerConfig
 	source  memorybroker.SubscriberConfig
 	queue   bool                 // instead of a log
+	log     bool                 // read without a group, from a position
 	reads   postrider.Subscriber // instead of the broker
 	handler inbox.Handler[Tx]
 	// fault is called for every operation of the store, before it (done false) and after it took effect.
@@ -35,6 +36,25 @@ type process[Tx any] struct {
 	in         *inbox.Inbox[Tx]
 	done       chan error
 	once       sync.Once
+}
+
+// logTap is a tap of a subscriber that reads a log.
+type logTap struct {
+	*tap
+	postrider.Log
+}
+
+// VerifyPosition implements postrider.Log and postrider.Subscriber.
+func (s logTap) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
+	return s.Log.VerifyPosition(ctx, at)
+}
+
+// subscriber is the tap as a subscriber, with what the tapped one can do.
+func (s *tap) subscriber() postrider.Subscriber {
+	if log, ok := s.Subscriber.(postrider.Log); ok {
+		return logTap{s, log}
+	}
+	return s
 }
 
 // tap records the subscriptions, so that they can be closed without the process.
@@ -83,6 +103,9 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	source := s.source
 	source.Group, source.Topics = cfg.Name, []string{topic}
+	if s.log {
+		source.Group = ""
+	}
 	if !s.queue {
 		source.Partitions = cmp.Or(source.Partitions, 2)
 	}
@@ -92,6 +115,9 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 		sub, err = w.broker.Subscriber(source)
 		w.must(err, "subscriber")
 	}
+	if s.log {
+		w.log = sub.(postrider.Log)
+	}
 	p := &process[Tx]{
 		w: w, sub: &tap{Subscriber: sub}, done: make(chan error, 1),
 		connection: &connection[Tx]{Store: w.store, fault: s.fault, unstorable: s.unstorable, open: make(map[any]Tx)},
@@ -99,7 +125,7 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	var err error
 	p.in, err = inbox.New(p.connection.store())
 	w.must(err, "inbox")
-	p.Consumer, err = inbox.NewConsumer(p.in, p.sub, cfg)
+	p.Consumer, err = inbox.NewConsumer(p.in, p.sub.subscriber(), cfg)
 	w.must(err, "consumer")
 	handler := s.handler
 	if handler == nil {

@@ -21,7 +21,7 @@ type Restorable struct {
 	Kept bool
 }
 
-// Restored tests consumers by watermark whose source's log is replaced: new messages are processed, although their
+// Restored tests consumers by watermark, or from a log, whose source's log is replaced: new messages are processed, although their
 // positions were consumed before; old messages are not processed again; and the event is logged and counted. The consumer
 // runs during the replacement or starts after it. The new log ends before the watermark, or beyond it.
 func Restored[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Restorable) {
@@ -104,10 +104,12 @@ func (r *restoredTest[Tx]) publish(n int) []string {
 
 func (r *restoredTest[Tx]) join() *process[Tx] {
 	r.t.Helper()
-	return r.start(setting[Tx]{
-		cfg:   inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 7, Logger: slog.New(slog.NewTextHandler(&r.log, nil))},
-		reads: r.source.Join(r.t),
-	})
+	source := r.source.Join(r.t)
+	cfg := inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 7, Logger: slog.New(slog.NewTextHandler(&r.log, nil))}
+	if source.Capabilities().Log {
+		cfg.Dedup = inbox.ByID
+	}
+	return r.start(setting[Tx]{cfg: cfg, reads: source})
 }
 
 // logText collects log output.

@@ -99,8 +99,8 @@ func notHoldable[Tx any](w *world[Tx]) {
 		}
 		w.untilEffects(want...)
 		w.untilQuiet()
-		w.broker.Redeliver(consumer, ids(came)...)
-		w.until("duplicates", func() bool { return p.Stats().Duplicates >= int64(len(came)) && len(w.broker.Unsettled(consumer)) == 0 })
+		w.redeliver(s, ids(came)...)
+		w.until("duplicates", func() bool { return p.Stats().Duplicates >= int64(len(came)) && len(w.unsettled()) == 0 })
 		if got := w.effects(); !s.queue && slices.Index(got, "effect-2") > slices.Index(got, "effect-3") {
 			w.t.Errorf("order of one key: %v", got)
 		}

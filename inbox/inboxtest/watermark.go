@@ -16,7 +16,7 @@ func watermarkSkips[Tx any](w *world[Tx]) {
 	w.publish(same)
 	w.untilEffects(append(want, same.ID)...)
 	w.broker.Redeliver(consumer, want...)
-	w.until("duplicates", func() bool { return p.Stats().Duplicates >= 2 && len(w.broker.Unsettled(consumer)) == 0 })
+	w.until("duplicates", func() bool { return p.Stats().Duplicates >= 2 && len(w.unsettled()) == 0 })
 	w.wantSet("effects", w.effects(), append(want, same.ID))
 }
 
@@ -66,7 +66,7 @@ func lostTail[Tx any](w *world[Tx]) {
 				w.untilQuiet()
 				w.broker.Redeliver(consumer, want[0:3]...)
 				w.broker.Redeliver(consumer, want[10:]...)
-				w.until("the duplicates", func() bool { return len(w.broker.Unsettled(consumer)) == 0 })
+				w.until("the duplicates", func() bool { return len(w.unsettled()) == 0 })
 				w.untilQuiet()
 				w.wantSet("effects", w.effects(), want)
 				if st := p.Stats(); st.LogsReplaced != 1 || st.Duplicates != int64(5+added) {

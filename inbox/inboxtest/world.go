@@ -47,6 +47,7 @@ type world[Tx any] struct {
 	opened time.Duration // how long opening the store took
 	made   int
 	killed sync.WaitGroup // goroutines and settlements that outlive their process
+	log    postrider.Log  // what a process reads without a group
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
@@ -208,7 +209,7 @@ func (w *world[Tx]) untilEffects(want ...string) {
 func (w *world[Tx]) untilQuiet() {
 	w.t.Helper()
 	w.until("everything is settled", func() bool {
-		if len(w.broker.Unsettled(consumer)) > 0 {
+		if len(w.unsettled()) > 0 {
 			return false
 		}
 		st := w.status() // after the broker: a message is parked before it is settled there

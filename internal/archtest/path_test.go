@@ -43,6 +43,7 @@ var steps = []step{
 	{"inbox", "store.BeginBatcher.BeginWatermark"},
 	{"inbox", "postrider.Handler"},
 	{"inbox", "inbox.Handler"},
+	{"inbox", "store.TxSettler.CommitSettled"},
 	{"inbox", "store.Parker.Park"},
 	{"inbox", "store.Parker.DeadLetter"},
 	{"inbox", "postrider.Settler.Ack"},

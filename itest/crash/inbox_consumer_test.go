@@ -34,6 +34,7 @@ const (
 	byTx        = "tx"         // a relay with transactions reads the outbox
 	byID        = "id"         // a consumer of the stream, one message per transaction
 	byIDBatch   = "batch"      // the same, up to 20
+	byLog       = "log"        // a consumer of the stream as a log, in order
 	byOtherBase = "in-process" // a consumer fed by a relay of the outbox
 )
 
@@ -147,9 +148,11 @@ func consumerOf(ctx context.Context, way string, store *postgres.Store) (run fun
 		if way == byIDBatch {
 			cfg.Batch = 20
 		}
-		source, err = natsbroker.OpenSubscriber(ctx, os.Getenv(consumerNATS), natsbroker.SubscriberConfig{
-			Config: natsbroker.Config{Stream: "ACCOUNTS"}, Durable: "ledger", AckWait: consumerAck,
-		})
+		read := natsbroker.SubscriberConfig{Config: natsbroker.Config{Stream: "ACCOUNTS"}, Durable: "ledger", AckWait: consumerAck}
+		if way == byLog {
+			read.Durable, read.AckWait, cfg.Batch = "", 0, 20
+		}
+		source, err = natsbroker.OpenSubscriber(ctx, os.Getenv(consumerNATS), read)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,7 +26,7 @@ const (
 	ledgerAccounts = 20
 	ledgerSQL      = `
 create table transfers (id text primary key, account int not null, amount bigint not null);
-create table entered (id text not null, account int not null, amount bigint not null);
+create table entered (n bigserial, id text not null, account int not null, amount bigint not null);
 create table balances (account int primary key, balance bigint not null default 0);
 insert into balances (account) select generate_series(0, 19)`
 
@@ -43,7 +44,7 @@ select
 // exact.
 func TestConsumersUnderKill(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{byTx, byID, byIDBatch, byOtherBase} {
+	for _, way := range []string{byTx, byID, byIDBatch, byLog, byOtherBase} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			underKill(t, way)
@@ -56,7 +57,7 @@ func underKill(t *testing.T, way string) {
 	if _, err := w.connect().Exec(t.Context(), ledgerSQL); err != nil {
 		t.Fatal(err)
 	}
-	if way == byID || way == byIDBatch {
+	if way == byID || way == byIDBatch || way == byLog {
 		defer w.stopRelay(w.startRelay())
 	}
 	consumers := make([]*process.Process, 3)
@@ -69,21 +70,7 @@ func underKill(t *testing.T, way string) {
 	for range 4 {
 		load.Go(func() { w.transfer(over) })
 	}
-	kills, pauses := 0, 0
-	for step := 0; over.Err() == nil; step++ {
-		<-time.After(time.Duration(200+rand.IntN(500)) * time.Millisecond)
-		i := rand.IntN(len(consumers))
-		if step%4 == 1 {
-			pauses++
-			w.pause(consumers[i])
-			continue
-		}
-		kills++
-		if err := consumers[i].Kill(); err != nil {
-			t.Fatal(err)
-		}
-		consumers[i] = w.startConsumer(way, i)
-	}
+	kills, pauses := w.disturb(over, way, consumers)
 	load.Wait()
 
 	db := w.connect()
@@ -104,8 +91,64 @@ func underKill(t *testing.T, way string) {
 	if faults := look(faultsSQL); faults != [3]int64{} {
 		t.Errorf("%d transfers not entered, %d entered too often, %d balances wrong", faults[0], faults[1], faults[2])
 	}
+	if way == byLog {
+		w.checkOrder(db)
+	}
 	if counts[0] < 20 || kills == 0 || pauses == 0 {
 		t.Errorf("%d transfers, %d kills and %d pauses are no load", counts[0], kills, pauses)
+	}
+}
+
+// disturb kills and pauses consumers, and restarts the broker of those that read a log, until ctx ends.
+func (w *world) disturb(over context.Context, way string, consumers []*process.Process) (kills, pauses int) {
+	for step := 0; over.Err() == nil; step++ {
+		<-time.After(time.Duration(200+rand.IntN(500)) * time.Millisecond)
+		i := rand.IntN(len(consumers))
+		switch {
+		case step%4 == 1:
+			pauses++
+			w.pause(consumers[i])
+			continue
+		case step%4 == 3 && way == byLog:
+			w.restartBroker(200 * time.Millisecond)
+			continue
+		}
+		kills++
+		if err := consumers[i].Kill(); err != nil {
+			w.t.Fatal(err)
+		}
+		consumers[i] = w.startConsumer(way, i)
+	}
+	return kills, pauses
+}
+
+// checkOrder checks that the transfers of each account were entered in the order of the stream.
+func (w *world) checkOrder(db *pgx.Conn) {
+	w.t.Helper()
+	stored := make(map[string][]string) // by account, first copies only
+	seen := make(map[string]bool)
+	for m := range w.read(func() bool { return true }) {
+		key, id := m.Headers().Get("ce-partitionkey"), m.Headers().Get("ce-id")
+		if !seen[id] {
+			stored[key], seen[id] = append(stored[key], id), true
+		}
+	}
+	rows, err := db.Query(context.Background(), `select 'account/' || account, array_agg(id order by n) from entered group by account`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var key string
+	var entered []string
+	accounts := 0
+	_, err = pgx.ForEachRow(rows, []any{&key, &entered}, func() error {
+		accounts++
+		if !slices.Equal(entered, stored[key]) {
+			w.t.Errorf("%s: the order of %d entries is not that of %d messages in the stream", key, len(entered), len(stored[key]))
+		}
+		return nil
+	})
+	if err != nil || accounts == 0 {
+		w.t.Errorf("order of %d accounts: %v", accounts, err)
 	}
 }
 

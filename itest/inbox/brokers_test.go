@@ -28,9 +28,9 @@ import (
 func TestBrokers(t *testing.T) {
 	t.Parallel()
 	onPostgres := map[string]func(t testing.TB) inboxtest.Source{
-		"NATSOrdered": openNATS(true), "RabbitMQ": openRabbitMQ, "Kafka": openKafka,
+		"NATSOrdered": openNATS(group, true), "NATSLog": openNATS("", false), "RabbitMQ": openRabbitMQ, "Kafka": openKafka,
 	}
-	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(false), "Redis": openRedis}
+	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(group, false), "Redis": openRedis}
 	for name, open := range onPostgres {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,16 +100,19 @@ func closing(t testing.TB, c interface{ Close() error }) {
 	})
 }
 
-func openNATS(ordered bool) func(t testing.TB) inboxtest.Source {
+// openNATS reads a stream by a durable consumer, or as a log if it has no name.
+func openNATS(durable string, ordered bool) func(t testing.TB) inboxtest.Source {
 	return func(t testing.TB) inboxtest.Source {
 		address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique()}
 		p, err := natsbroker.Open(context.Background(), address, cfg)
 		must(t, err)
 		closing(t, p)
 		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
-			s, err := natsbroker.OpenSubscriber(context.Background(), address, natsbroker.SubscriberConfig{
-				Config: cfg, Durable: group, Ordered: ordered, AckWait: time.Second,
-			})
+			read := natsbroker.SubscriberConfig{Config: cfg, Durable: durable, Ordered: ordered}
+			if durable != "" {
+				read.AckWait = time.Second
+			}
+			s, err := natsbroker.OpenSubscriber(context.Background(), address, read)
 			must(t, err)
 			closing(t, s)
 			return s

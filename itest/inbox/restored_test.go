@@ -29,7 +29,7 @@ import (
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
-		"JetStream": restorableNATS, "Kafka": recreatedKafka,
+		"JetStream": restorableNATS(group), "JetStreamLog": restorableNATS(""), "Kafka": recreatedKafka,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,27 +116,32 @@ func publishAgain[P interface {
 	}
 }
 
-func restorableNATS(t testing.TB) inboxtest.Restorable {
-	r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
-		return process.StartNATS(ctx, servertest.Get(t, servertest.NATSBin), dir, port)
-	})
-	cfg := natsbroker.Config{Stream: unique()}
-	return inboxtest.Restorable{
-		Source: inboxtest.Source{
-			Topic: topic,
-			Publish: publishAgain(t, func(ctx context.Context) (*natsbroker.Publisher, error) {
-				return natsbroker.Open(ctx, r.server.URL, cfg)
-			}),
-			Join: func(t testing.TB) postrider.Subscriber {
-				s, err := natsbroker.OpenSubscriber(context.Background(), r.server.URL, natsbroker.SubscriberConfig{
-					Config: cfg, Durable: group, Ordered: true, AckWait: 2 * time.Second,
-				})
-				must(t, err)
-				closing(t, s)
-				return s
+// restorableNATS reads a stream by a durable consumer in order, or as a log if it has no name.
+func restorableNATS(durable string) func(t testing.TB) inboxtest.Restorable {
+	return func(t testing.TB) inboxtest.Restorable {
+		r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
+			return process.StartNATS(ctx, servertest.Get(t, servertest.NATSBin), dir, port)
+		})
+		cfg := natsbroker.Config{Stream: unique()}
+		return inboxtest.Restorable{
+			Source: inboxtest.Source{
+				Topic: topic,
+				Publish: publishAgain(t, func(ctx context.Context) (*natsbroker.Publisher, error) {
+					return natsbroker.Open(ctx, r.server.URL, cfg)
+				}),
+				Join: func(t testing.TB) postrider.Subscriber {
+					read := natsbroker.SubscriberConfig{Config: cfg, Durable: durable}
+					if durable != "" {
+						read.Ordered, read.AckWait = true, 2*time.Second
+					}
+					s, err := natsbroker.OpenSubscriber(context.Background(), r.server.URL, read)
+					must(t, err)
+					closing(t, s)
+					return s
+				},
 			},
-		},
-		Copy: r.save, Replace: r.restore, Kept: true,
+			Copy: r.save, Replace: r.restore, Kept: true,
+		}
 	}
 }
 

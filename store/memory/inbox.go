@@ -16,8 +16,9 @@ import (
 type inboxState struct {
 	effects    map[string]*effectRow // by ID
 	claims     map[string]time.Time
-	watermarks map[string]markRow // by partition and log incarnation
-	versions   map[string]int64   // by key
+	watermarks map[string]markRow     // by partition and log incarnation
+	versions   map[string]int64       // by key
+	positions  map[string]positionRow // by partition of a log
 }
 
 // markRow is a watermark. moved counts the moves of all watermarks of a consumer; at is the time of this one's last move.
@@ -42,6 +43,7 @@ func (db *database) inbox(consumer string) *inboxState {
 	if in == nil {
 		in = &inboxState{
 			effects: make(map[string]*effectRow), claims: make(map[string]time.Time), watermarks: make(map[string]markRow), versions: make(map[string]int64),
+			positions: make(map[string]positionRow),
 		}
 		db.inboxes[consumer] = in
 	}

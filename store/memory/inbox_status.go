@@ -28,6 +28,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 					Partition: m.partition, Incarnation: m.incarnation, Offset: m.offset, Moved: at.Sub(m.at),
 				})
 			}
+			st.Positions = in.shownPositions()
 			slices.SortFunc(st.Watermarks, func(a, b store.WatermarkStatus) int {
 				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Incarnation, b.Incarnation))
 			})

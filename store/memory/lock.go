@@ -21,6 +21,7 @@ const (
 	claimed   = "claim"
 	watermark = "watermark"
 	version   = "version"
+	position  = "position"
 	keyHeld   = "held"
 	parked    = "parked"
 )

@@ -21,6 +21,11 @@ func (s *Store) Consumers(ctx context.Context) (out []store.ConsumerStatus, err 
 		out, err = stored.ConsumerSQL{
 			Names: consumerNamesSQL, Count: rememberedSQL, Oldest: oldestClaimSQL, Marks: allMarksSQL,
 		}.Read(ctx, t.query, t.now)
+		for i := range out {
+			if err == nil {
+				out[i].Positions, err = t.positions(ctx, out[i].Name)
+			}
+		}
 		return err
 	})
 	return out, err

@@ -142,6 +142,7 @@ type inboxStatements struct {
 	makeVersion, lockVersion, setVersion                                string
 	holdKeys, parkFailed, deadFailed, take                              string
 	allRemoved, countDelivered                                          string
+	position, firstPosition, nextPosition                               string
 }
 
 func newInboxStatements(n names) inboxStatements {
@@ -155,5 +156,6 @@ func newInboxStatements(n names) inboxStatements {
 		holdKeys: n.expand(holdKeysSQL), parkFailed: n.expand(parkFailedSQL), deadFailed: n.expand(deadFailedSQL),
 		take:       n.expand(takeSQL),
 		allRemoved: n.expand(allRemovedSQL), countDelivered: n.expand(countDeliveredSQL),
+		position: n.expand(positionSQL), firstPosition: n.expand(firstPositionSQL), nextPosition: n.expand(nextPositionSQL),
 	}
 }

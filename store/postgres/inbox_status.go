@@ -62,5 +62,10 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 		}
 		return nil
 	})
+	for i := range out {
+		if err == nil {
+			out[i].Positions, err = s.LogPositions(ctx, out[i].Name)
+		}
+	}
 	return out, translate("status of consumers", err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"

@@ -21,6 +21,7 @@ func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}{
 		{"Claims", claimTests[Tx]()},
 		{"Watermarks", watermarkTests[Tx]()},
+		{"Positions", positionTests[Tx]()},
 		{"Kinds", kindTests[Tx]()},
 		{"Parking", parkingTests[Tx]()},
 		{"Take", takeTests[Tx]()},

@@ -36,7 +36,9 @@ func (p commands) inboxStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show what consumers remember and what they have parked",
 		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks of
-ordered sources, and when each moved last) and its parked messages. IDs must be remembered for longer than the source can
+ordered sources, and when each moved last), its positions in the logs that it reads in order, and its parked messages. A position
+has the lag (offsets of the log beyond it), and how many offsets the broker's retention removed before they were read, with the
+last range: publish those again if they matter. IDs must be remembered for longer than the source can
 redeliver a message and you can replay it. Each process counts the messages it processed and the duplicates it found
 (Consumer.Stats). For the lag of a consumer ask the broker; for that of a relay with transactions, "postrider status".
 In JSON, fields that end in _seconds are durations in seconds.`,
@@ -59,6 +61,7 @@ type consumerStatus struct {
 	Remembered   store.Count    `json:"remembered"`
 	Oldest       output.Seconds `json:"oldest_seconds"`
 	Watermarks   []watermark    `json:"watermarks,omitempty"`
+	Positions    []position     `json:"positions,omitempty"`
 	Parked       store.Count    `json:"parked"`
 	OldestParked output.Seconds `json:"oldest_parked_seconds"`
 	Held         store.Count    `json:"held"`
@@ -73,6 +76,19 @@ type watermark struct {
 	Incarnation string         `json:"incarnation"`
 	Offset      int64          `json:"offset"`
 	Moved       output.Seconds `json:"moved_seconds"`
+}
+
+// position is the JSON form of store.LogPosition.
+type position struct {
+	Partition   string         `json:"partition"`
+	Incarnation string         `json:"incarnation"`
+	Offset      int64          `json:"offset"`
+	Lag         int64          `json:"lag"`
+	Moved       output.Seconds `json:"moved_seconds"`
+	Replaced    int64          `json:"replaced,omitempty"`
+	Missing     int64          `json:"missing,omitempty"`
+	MissingFrom int64          `json:"missing_from,omitempty"`
+	MissingTo   int64          `json:"missing_to,omitempty"`
 }
 
 func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
@@ -101,6 +117,9 @@ func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 		return err
 	}
 	for _, c := range consumers {
+		if err := p.showPositions(c); err != nil {
+			return err
+		}
 		if len(c.Watermarks) == 0 {
 			continue
 		}
@@ -114,6 +133,24 @@ func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 		}
 	}
 	return nil
+}
+
+// showPositions shows the positions of a consumer in the logs that it reads.
+func (p commands) showPositions(c consumerStatus) error {
+	if len(c.Positions) == 0 {
+		return nil
+	}
+	fmt.Fprintf(p.Stdout, "\n%s has read\n", output.Printable(c.Name))
+	t := output.NewTable(p.Stdout, "PARTITION", "UP TO OFFSET", "LAG", "MOVED", "LOG REPLACED", "MISSING", "LAST MISSING")
+	for _, at := range c.Positions {
+		last := ""
+		if at.Missing > 0 {
+			last = output.Number(at.MissingFrom) + " to " + output.Number(at.MissingTo)
+		}
+		t.Row(at.Partition, output.Number(at.Offset), output.Number(at.Lag), output.Since(time.Duration(at.Moved)),
+			output.Number(at.Replaced), output.Number(at.Missing), last)
+	}
+	return t.Flush()
 }
 
 // consumersOf collects what the store knows about consumers.
@@ -134,6 +171,12 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		st := consumerStatus{Name: c.Name, Remembered: c.Remembered, Oldest: output.Seconds(c.Oldest), Owners: []status.Owner{}}
 		for _, w := range c.Watermarks {
 			st.Watermarks = append(st.Watermarks, watermark{w.Partition, w.Incarnation, w.Offset, output.Seconds(w.Moved)})
+		}
+		for i := range c.Positions {
+			at := &c.Positions[i]
+			st.Positions = append(st.Positions, position{
+				at.Partition, at.Incarnation, at.Offset, at.Lag(), output.Seconds(at.Moved), at.Replaced, at.Missing, at.MissingFrom, at.MissingTo,
+			})
 		}
 		if i := slices.IndexFunc(all.Relays, func(r store.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
 			r := all.Relays[i]

@@ -1,0 +1,232 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postrider/postrider"
+)
+
+var _ postrider.Log = (*Subscriber)(nil)
+
+const (
+	// maxPull is the largest number of messages in a pull request of a log reader.
+	maxPull = 1024
+	// readerIdle is how long the server keeps the consumer of a reader that was not closed.
+	readerIdle = time.Minute
+)
+
+// checkLog returns an error if a stream cannot be read from a position: with these retention policies the server removes what other
+// consumers have acknowledged.
+func checkLog(c jetstream.StreamConfig) error {
+	if c.Retention == jetstream.LimitsPolicy {
+		return nil
+	}
+	return fmt.Errorf("nats: stream %s has retention %s, which removes messages that others have acknowledged; a log needs retention "+
+		"by limits: run: nats stream edit %s --retention=limits, or name a durable consumer (Durable)", c.Name, c.Retention, c.Name)
+}
+
+// Partitions implements postrider.Log. A stream is one partition.
+func (s *Subscriber) Partitions(ctx context.Context) ([]postrider.LogPartition, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
+	defer cancel()
+	stream, err := s.js.Stream(ctx, s.cfg.Stream)
+	if err != nil {
+		return nil, postrider.Unavailable(fmt.Errorf("nats: look at stream %s: %w", s.cfg.Stream, err))
+	}
+	info, leader := stream.CachedInfo(), ""
+	if info.Cluster != nil {
+		leader = info.Cluster.Leader
+	}
+	return []postrider.LogPartition{{
+		Term: leader, Name: s.cfg.Stream, Incarnation: incarnationOf(info), Topic: s.cfg.Stream, First: max(int64(info.State.FirstSeq), 1), End: int64(info.State.LastSeq),
+	}}, nil
+}
+
+// ReadLog implements postrider.Log. It reads by an ephemeral consumer that needs no acknowledgements.
+func (s *Subscriber) ReadLog(ctx context.Context, p postrider.LogPartition, after int64) (postrider.LogReader, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
+	defer cancel()
+	r := &logReader{s: s, incarnation: p.Incarnation, arrived: make(chan *nats.Msg, 2*maxPull), broken: make(chan struct{})}
+	r.status = s.conn.StatusChanged(nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
+	err := errNotConnected
+	if s.conn.IsConnected() {
+		err = r.open(ctx, after)
+	}
+	if err != nil {
+		s.conn.RemoveStatusListener(r.status)
+		return nil, postrider.Unavailable(fmt.Errorf("nats: read stream %s (the user must be allowed to publish to $JS.API.CONSUMER.> and "+
+			"subscribe to _INBOX.>): %w", s.cfg.Stream, err))
+	}
+	return r, nil
+}
+
+// logReader reads a stream by a consumer of its own, with one pull request at a time.
+type logReader struct {
+	s           *Subscriber
+	incarnation string
+	name        string // of the consumer
+	answers     *nats.Subscription
+	arrived     chan *nats.Msg
+	status      chan nats.Status
+	broken      chan struct{} // closed when the connection broke
+	asked       int           // how many more messages the pull request may deliver
+	last        uint64        // consumer sequence
+	ended       error
+}
+
+func (r *logReader) open(ctx context.Context, after int64) error {
+	cfg := jetstream.ConsumerConfig{
+		Description: "Read by Postrider from a position", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(after, 0)) + 1,
+		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: readerIdle, Replicas: 1, MemoryStorage: true,
+	}
+	if filters := r.s.cfg.filters(); len(filters) == 1 {
+		cfg.FilterSubject = filters[0]
+	} else {
+		cfg.FilterSubjects = filters
+	}
+	var err error
+	if r.answers, err = r.s.conn.ChanSubscribe(r.s.conn.NewInbox(), r.arrived); err != nil {
+		return err
+	}
+	consumer, err := r.s.js.CreateConsumer(ctx, r.s.cfg.Stream, cfg)
+	if err != nil {
+		return errors.Join(err, r.answers.Unsubscribe())
+	}
+	r.name = consumer.CachedInfo().Name
+	go func() { // until Close removes the listener
+		if _, open := <-r.status; open {
+			close(r.broken)
+		}
+	}()
+	return nil
+}
+
+// Read implements postrider.LogReader.
+func (r *logReader) Read(ctx context.Context, limit, maxBytes int) ([]*postrider.Delivery, error) {
+	silence := time.NewTimer(pullSilence)
+	defer silence.Stop()
+	for r.ended == nil {
+		if err := r.pull(limit, maxBytes); err != nil {
+			r.ended = err
+			break
+		}
+		select {
+		case m := <-r.arrived:
+			silence.Reset(pullSilence)
+			if out := r.take(m, limit); len(out) > 0 {
+				return out, nil
+			}
+		case <-r.broken:
+			r.ended = errNotConnected
+		case <-silence.C:
+			r.ended = fmt.Errorf("no word from the server for %s", pullSilence)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, postrider.Unavailable(fmt.Errorf("nats: read stream %s: %w", r.s.cfg.Stream, r.ended))
+}
+
+// pull opens a pull request unless one is open.
+func (r *logReader) pull(limit, maxBytes int) error {
+	if r.asked > 0 || len(r.arrived) > 0 {
+		return nil
+	}
+	r.asked = min(limit, maxPull)
+	bytes := ""
+	if r.asked > 1 { // a single message may have any size
+		bytes = fmt.Sprintf(`,"max_bytes":%d`, maxBytes)
+	}
+	request := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"idle_heartbeat":%d%s}`, r.asked, pullExpires, pullHeartbeat, bytes)
+	return r.s.conn.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.s.cfg.Stream+"."+r.name, r.answers.Subject, request)
+}
+
+// take returns a message and those that have arrived after it.
+func (r *logReader) take(m *nats.Msg, limit int) (out []*postrider.Delivery) {
+	for {
+		if m.Reply == "" {
+			r.answered(m.Header.Get("Status"), m.Header.Get("Description"))
+		} else if d := r.deliver(m); d != nil {
+			out = append(out, d)
+		}
+		if len(out) == limit || r.ended != nil {
+			return out
+		}
+		select {
+		case m = <-r.arrived:
+		default:
+			return out
+		}
+	}
+}
+
+var errGap = errors.New("a message was lost between server and client")
+
+// deliver returns the delivery of a message, or notes that it is not the next one.
+func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
+	meta, err := m.Metadata()
+	if err == nil && meta.Sequence.Consumer != r.last+1 {
+		err = errGap
+	}
+	if err != nil {
+		r.ended = err
+		return nil
+	}
+	r.last, r.asked = r.last+1, max(r.asked-1, 0)
+	decoded, err := r.s.decode(m)
+	out := &postrider.Delivery{Message: decoded, Err: err, Position: postrider.Position{
+		Incarnation: r.incarnation, Partition: meta.Stream, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
+	}}
+	if err != nil {
+		out.Raw = m.Data
+	}
+	return out
+}
+
+// answered handles the end of a pull request.
+func (r *logReader) answered(status, description string) {
+	switch {
+	case status == "100": // nothing yet
+	case status == "404", status == "408", strings.HasPrefix(description, "Batch Completed"):
+		r.asked = 0
+	case strings.HasPrefix(description, "Message Size Exceeds MaxBytes"):
+		r.asked = 0
+		if len(r.arrived) == 0 {
+			r.tooSmall()
+		}
+	default:
+		r.ended = fmt.Errorf("consumer %s: %s %s", r.name, status, description)
+	}
+}
+
+// tooSmall requests one message, whatever its size.
+func (r *logReader) tooSmall() {
+	if err := r.pull(1, 0); err != nil {
+		r.ended = err
+	}
+}
+
+// Close implements postrider.LogReader.
+func (r *logReader) Close(ctx context.Context) error {
+	if r.ended == nil {
+		r.ended = postrider.ErrSubscriptionClosed
+	}
+	r.s.conn.RemoveStatusListener(r.status)
+	err := r.answers.Unsubscribe()
+	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrBadSubscription) || !r.s.conn.IsConnected() {
+		return nil // the server removes the consumer
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.s.cfg.PublishTimeout)
+	defer cancel()
+	if gone := r.s.js.DeleteConsumer(ctx, r.s.cfg.Stream, r.name); gone != nil && !errors.Is(gone, jetstream.ErrConsumerNotFound) && !errors.Is(gone, jetstream.ErrStreamNotFound) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}

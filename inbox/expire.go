@@ -1,0 +1,39 @@
+package inbox
+
+import (
+	"context"
+	"time"
+)
+
+// removeEvery is the interval between removals of expired claims.
+const removeEvery = time.Minute
+
+// removeLoop removes the IDs of messages that can no longer be redelivered, in small batches.
+func (c *Consumer[Tx]) removeLoop(ctx context.Context) {
+	if c.cfg.Dedup != ByID {
+		return
+	}
+	for wait := time.Second; sleep(ctx, wait); {
+		n, err := c.removeExpired(ctx)
+		if err != nil && ctx.Err() == nil {
+			c.cfg.Logger.Warn("consumer cannot remove old IDs and will try again", "consumer", c.cfg.Name, "error", err)
+		}
+		wait = removeEvery
+		if n == removeBatch {
+			wait = 10 * time.Millisecond // let others write in between
+		}
+	}
+}
+
+// removeExpired removes IDs that are no longer needed. The IDs of messages beyond the position in a log are.
+func (c *Consumer[Tx]) removeExpired(ctx context.Context) (n int, err error) {
+	age := c.cfg.KeepIDs
+	if c.log != nil {
+		longer, err := c.log.keptLonger(ctx)
+		if err != nil {
+			return 0, err
+		}
+		age += longer
+	}
+	return c.store.RemoveClaims(ctx, c.cfg.Name, age, removeBatch)
+}

@@ -1,0 +1,377 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/store"
+)
+
+const (
+	// moveEvery is how often the position moves: a crash makes the consumer read again what was processed since.
+	moveEvery = 200 * time.Millisecond
+	// lookEvery is how often an idle log is compared with what was read of it. storeEvery is how often an idle position is
+	// stored, so that IDs can be removed and operators see that somebody reads.
+	lookEvery, storeEvery = 5 * time.Second, time.Minute
+	// readLimit is the largest number of messages that are read at once.
+	readLimit = 512
+)
+
+// errReplaced: the log is another one, or has lost its tail.
+var errReplaced = errors.New("the log no longer has what was read of it")
+
+// logRun reads a partition of a log while this process holds its lease.
+type logRun[Tx any] struct {
+	src   *logSource[Tx]
+	part  postrider.LogPartition
+	lease store.LeaseRef
+	ctx   context.Context
+	end   context.CancelFunc
+	done  chan struct{}
+
+	mu      sync.Mutex
+	session *logSession
+	noticed bool // the log was another one when the last session ended
+
+	// Only the goroutine that moves the position uses these.
+	position store.LogPosition
+	moved    time.Time     // when it was last stored
+	looked   time.Time     // when the log was last compared
+	unknown  int64         // messages up to this offset may have been processed before
+	openFor  time.Duration // for how long, when the session began
+	began    time.Time     // of the session
+}
+
+// loop reads until the run ends.
+func (r *logRun[Tx]) loop() {
+	defer close(r.done)
+	for failures := 0; r.ctx.Err() == nil; {
+		err := r.follow()
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case errors.Is(err, store.ErrLeaseLost):
+			r.end()
+			return
+		case errors.Is(err, errReplaced):
+			failures = 0
+			continue
+		}
+		if failures++; failures == 1 {
+			r.src.c.cfg.Logger.Warn("consumer cannot read a partition of its log and keeps trying", "consumer", r.src.c.cfg.Name,
+				"partition", r.part.Name, "error", err)
+		}
+		sleep(r.ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
+	}
+}
+
+// follow reads from the stored position until the session is lost.
+func (r *logRun[Tx]) follow() error {
+	session, err := r.open()
+	if err != nil {
+		return err
+	}
+	defer session.lose()
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	go func() { // a transaction may find out that the lease is lost
+		select {
+		case <-session.lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	mover := make(chan error, 1)
+	go func() {
+		defer cancel()
+		mover <- r.moveLoop(ctx, session)
+	}()
+	err = r.readAll(ctx, session)
+	cancel()
+	switch moved := <-mover; {
+	case moved != nil:
+		return moved
+	case errors.Is(err, context.Canceled) && r.ctx.Err() == nil:
+		return store.ErrLeaseLost
+	}
+	return err
+}
+
+// open loads the position, compares it with the log, and begins a session.
+func (r *logRun[Tx]) open() (*logSession, error) {
+	now, err := r.src.state(r.ctx, r.part.Name)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := r.load(now.Incarnation)
+	if err != nil {
+		return nil, err
+	}
+	p := store.LogPosition{Partition: r.part.Name, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
+	r.unknown, r.openFor, r.began = now.First-1, 0, time.Now()
+	changed := stored == nil
+	if stored != nil {
+		p, r.unknown, r.openFor = *stored, now.End, stored.Moved+stored.Open
+		before := p
+		replaced, err := locate(r.ctx, r.src.log, &p, now)
+		if err != nil {
+			return nil, err
+		}
+		if r.hasNoticed() && !replaced { // the position is older than what was lost
+			replaced = true
+			p.Replaced++
+		}
+		if replaced {
+			r.warnReplaced(&before, &p)
+		}
+		changed = replaced || p.Number == 0
+	}
+	if first := p.Offset + 1; now.First > first {
+		r.miss(&p, logGap{first, now.First - 1})
+		p.Offset, changed = now.First-1, true
+	}
+	r.position, r.moved, r.looked = p, time.Now(), time.Now()
+	if changed {
+		if err := r.store(r.ctx, p, now.End, r.openFor); err != nil {
+			return nil, err
+		}
+	}
+	at := postrider.Position{Incarnation: p.Incarnation, Partition: p.Partition, Offset: p.Offset}
+	if n := len(p.Anchors); n > 0 && p.Anchors[n-1].Offset == p.Offset {
+		at.Mark = p.Anchors[n-1].Mark
+	}
+	session := newLogSession(r.lease, now.Term, at)
+	r.mu.Lock()
+	r.session = session
+	r.mu.Unlock()
+	return session, nil
+}
+
+func (r *logRun[Tx]) warnReplaced(before, p *store.LogPosition) {
+	r.src.c.note(func(s *Stats) { s.LogsReplaced++ })
+	r.src.c.cfg.Logger.Warn("the source's log is another incarnation than before: it was recreated or lost its tail. It is read again "+
+		"from where it is still the same; what was processed is recognized by its ID. See whether the broker lost messages that are "+
+		"to be published again (replay)", "consumer", r.src.c.cfg.Name, "partition", p.Partition, "incarnation", p.Incarnation,
+		"earlier_incarnation", before.Incarnation, "position", before.Offset, "resumed_after", p.Offset)
+}
+
+// miss records offsets that the broker removed before they were read.
+func (r *logRun[Tx]) miss(p *store.LogPosition, g logGap) {
+	n := g.to - g.from + 1
+	p.Missing, p.MissingFrom, p.MissingTo = p.Missing+n, g.from, g.to
+	r.src.c.note(func(s *Stats) { s.Missing += n })
+	r.src.c.cfg.Logger.Error("the broker removed messages before this consumer had read them: its retention is too short, or the "+
+		"consumer was away for too long. Publish them again if they matter (replay)", "consumer", r.src.c.cfg.Name,
+		"partition", p.Partition, "from_offset", g.from, "to_offset", g.to)
+}
+
+// readAll reads until the session is lost. When a reader ends, the log is compared with what was read before the next one begins.
+func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		if failures > 0 {
+			sleep(ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
+		}
+		read, err := r.readOn(ctx, session)
+		switch {
+		case errors.Is(err, errReplaced), ctx.Err() != nil:
+			return err
+		case read:
+			failures = 0
+		}
+		r.src.unreadable(r.part.Name, err)
+	}
+	return ctx.Err()
+}
+
+// readOn compares the log with what was read, and reads on after that until the reader ends. It reports whether anything was read.
+func (r *logRun[Tx]) readOn(ctx context.Context, session *logSession) (read bool, err error) {
+	_, head, _ := session.progress()
+	now, err := r.src.state(ctx, r.part.Name)
+	if err != nil {
+		return false, err
+	}
+	if err := r.compare(ctx, session, head, now); err != nil {
+		return false, err
+	}
+	reader, err := r.src.log.ReadLog(ctx, now, head.Offset)
+	if err != nil {
+		return false, err
+	}
+	return r.pass(ctx, session, reader)
+}
+
+// compare reports errReplaced if the log, whose state is now, does not have the message at a position that was read before, or if
+// it may not have those before it.
+func (r *logRun[Tx]) compare(ctx context.Context, session *logSession, at postrider.Position, now postrider.LogPartition) error {
+	state := postrider.PositionKept
+	if at.Incarnation != now.Incarnation || at.Offset > now.End {
+		state = postrider.PositionReplaced
+	} else if at.Mark != "" {
+		var err error
+		if state, err = verify(ctx, r.src.log, at); err != nil {
+			return err
+		}
+	}
+	if state == postrider.PositionReplaced {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.noticed = true
+		return errReplaced
+	}
+	if now.Term != session.term {
+		return errReplaced // what was read before the last message may be
+	}
+	return nil
+}
+
+// hasNoticed reports once whether a session ended because the log was another one.
+func (r *logRun[Tx]) hasNoticed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	noticed := r.noticed
+	r.noticed = false
+	return noticed
+}
+
+// pass passes on what a reader returns until it fails, and reports whether there was anything.
+func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postrider.LogReader) (read bool, err error) {
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = reader.Close(ctx) // the broker removes what is left of it
+	}()
+	for {
+		limit, bytes := r.src.share()
+		deliveries, err := reader.Read(ctx, limit, bytes)
+		if err != nil {
+			return read, err
+		}
+		r.src.readable(r.part.Name)
+		session.admit(deliveries)
+		read = true
+		select {
+		case r.src.arrived <- deliveries:
+		case <-ctx.Done():
+			return read, ctx.Err()
+		}
+	}
+}
+
+// moveLoop moves the position until the session ends.
+func (r *logRun[Tx]) moveLoop(ctx context.Context, session *logSession) error {
+	for sleep(ctx, moveEvery) {
+		err := r.move(ctx, session)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, errReplaced), errors.Is(err, store.ErrLeaseLost), errors.Is(err, store.ErrPositionMoved):
+			session.lose()
+			return err
+		default:
+			r.src.c.cfg.Logger.Debug("consumer cannot move its position and will try again", "consumer", r.src.c.cfg.Name,
+				"partition", r.part.Name, "error", err)
+		}
+	}
+	return nil
+}
+
+// move stores the position up to which everything is settled, after a comparison with the log.
+func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
+	at, head, open := session.progress() // before the state of the log, which goes on
+	if at.Offset == r.position.Offset && time.Since(r.looked) < lookEvery {
+		return nil
+	}
+	now, err := r.src.state(ctx, r.part.Name)
+	if err != nil {
+		return err
+	}
+	if err := r.compare(ctx, session, head, now); err != nil {
+		return err
+	}
+	r.looked = time.Now()
+	gaps := session.removed(now.First)
+	for _, g := range gaps {
+		r.miss(&r.position, g)
+	}
+	p := r.position
+	if at.Offset == p.Offset && len(gaps) == 0 && time.Since(r.moved) < storeEvery {
+		return nil
+	}
+	if at.Offset > p.Offset {
+		p.Offset, p.Anchors = at.Offset, addAnchor(p.Anchors, at)
+	}
+	if p.Offset < r.unknown {
+		open = r.openFor + time.Since(r.began)
+	}
+	return r.store(ctx, p, now.End, open)
+}
+
+// store stores a position under the lease.
+func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, end int64, open time.Duration) error {
+	p.Number, p.End, p.Open = p.Number+1, end, open
+	err := r.inTx(ctx, func(tx Tx) error { return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, p) })
+	if err != nil {
+		return fmt.Errorf("move the position in %s: %w", p.Partition, err)
+	}
+	r.position, r.moved = p, time.Now()
+	return nil
+}
+
+// load reads the stored position under the lease. A consumer that had a group and a watermark before begins with that.
+func (r *logRun[Tx]) load(incarnation string) (p *store.LogPosition, err error) {
+	name := r.src.c.cfg.Name
+	err = r.inTx(r.ctx, func(tx Tx) error {
+		if p, err = r.src.c.store.Position(r.ctx, tx, name, r.part.Name); err != nil || p != nil {
+			return err
+		}
+		w, err := r.src.c.store.Watermark(r.ctx, tx, name, postrider.Position{Partition: r.part.Name, Incarnation: incarnation})
+		if w.Known {
+			p = &store.LogPosition{Partition: r.part.Name, Incarnation: incarnation, Offset: w.Offset}
+			p.Anchors = addAnchor(nil, postrider.Position{Offset: w.Offset, Mark: w.Mark})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the position in %s: %w", r.part.Name, err)
+	}
+	return p, nil
+}
+
+// inTx runs f in a transaction under the lease.
+func (r *logRun[Tx]) inTx(ctx context.Context, f func(tx Tx) error) error {
+	tx, err := beginLimited(ctx, r.src.c.store)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, r.src.c.rollback(tx))
+	}
+	return r.src.commit(ctx, tx, r.lease)
+}
+
+// stop ends the run after its transactions under way, unless ctx ends first, and stores the last position.
+func (r *logRun[Tx]) stop(ctx context.Context) {
+	r.mu.Lock()
+	session := r.session
+	r.mu.Unlock()
+	if session != nil {
+		session.retire(ctx)
+	}
+	r.end()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return
+	}
+	if session == nil {
+		return
+	}
+	if at, _, _ := session.progress(); r.position.Partition != "" && at.Offset > r.position.Offset {
+		_ = r.move(ctx, session) // otherwise what was processed since is read again
+	}
+	session.lose()
+}

@@ -1,0 +1,169 @@
+package inbox
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
+)
+
+// logSession is what this process has read of a partition of a log under one lease, from a position on. When the lease is lost,
+// or the log turns out to be another one, the session is lost with everything in memory.
+type logSession struct {
+	lease store.LeaseRef
+	term  string // of the log; in another one, what was read may have been replaced without the reader noticing
+	lost  chan struct{}
+
+	mu       sync.Mutex
+	ended    bool
+	retiring bool // starts nothing more
+	running  int  // transactions
+	idle     chan struct{}
+	open     []*logEntry        // in the order of offsets; the first is not settled
+	at, head postrider.Position // everything up to at is settled; head was read last
+	gaps     []logGap           // since the last look at the log
+}
+
+// logGap is a range of offsets that the log did not have when it was read.
+type logGap struct{ from, to int64 }
+
+// logEntry is a message of a log in memory. It is the Settler of its delivery: the broker needs no acknowledgement.
+type logEntry struct {
+	session *logSession
+	at      postrider.Position
+	read    time.Time
+	settled bool
+}
+
+var _ postrider.Settler = (*logEntry)(nil)
+
+func newLogSession(lease store.LeaseRef, term string, at postrider.Position) *logSession {
+	return &logSession{lease: lease, term: term, lost: make(chan struct{}), at: at, head: at}
+}
+
+// maxGaps is how many gaps are kept apart; more count as one.
+const maxGaps = 1_000
+
+// admit adds messages that were read, and makes the session their settler.
+func (s *logSession) admit(deliveries []*postrider.Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, d := range deliveries {
+		at := d.Position
+		if from, to := s.head.Offset+1, at.Offset-1; from <= to {
+			if n := len(s.gaps); n < maxGaps {
+				s.gaps = append(s.gaps, logGap{from, to})
+			} else {
+				s.gaps[n-1].to = to
+			}
+		}
+		e := &logEntry{session: s, at: at, read: now}
+		d.Settler = e
+		s.open, s.head = append(s.open, e), at
+	}
+}
+
+// progress returns up to where everything is settled, what was read last, and for how long messages beyond the former may have
+// been processed.
+func (s *logSession) progress() (at, head postrider.Position, open time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) > 0 {
+		open = time.Since(s.open[0].read)
+	}
+	return s.at, s.head, open
+}
+
+// removed returns the offsets below first that the log did not have when it was read, and removes all gaps.
+func (s *logSession) removed(first int64) (gaps []logGap) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.gaps {
+		if g.from < first {
+			gaps = append(gaps, logGap{g.from, min(g.to, first-1)})
+		}
+	}
+	s.gaps = nil
+	return gaps
+}
+
+// lose ends the session: nothing of it is committed any more, except what is being committed under a lease that holds.
+func (s *logSession) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		close(s.lost)
+	}
+}
+
+// dropped reports whether messages of the session that were not started must not be.
+func (s *logSession) dropped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended || s.retiring
+}
+
+// begin and end surround each transaction.
+func (s *logSession) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running++
+}
+
+func (s *logSession) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running--; s.running == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// retire starts nothing more, and waits for the transactions under way until ctx ends.
+func (s *logSession) retire(ctx context.Context) {
+	s.mu.Lock()
+	s.retiring = true
+	idle := s.idle
+	if s.running > 0 && idle == nil {
+		idle = make(chan struct{})
+		s.idle = idle
+	}
+	s.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// Ack implements postrider.Settler.
+func (e *logEntry) Ack(context.Context) error {
+	s := e.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.settled = true
+	for len(s.open) > 0 && s.open[0].settled {
+		s.at = s.open[0].at
+		s.open[0] = nil
+		s.open = s.open[1:]
+	}
+	return nil
+}
+
+// Reject implements postrider.Settler.
+func (e *logEntry) Reject(ctx context.Context, _ string) error { return e.Ack(ctx) }
+
+// Nack implements postrider.Settler: the message is read again from the position.
+func (e *logEntry) Nack(context.Context, time.Duration) error { return nil }
+
+// Extend implements postrider.Settler: a log waits as long as the lease holds.
+func (e *logEntry) Extend(context.Context) error { return nil }
+
+// Lost implements postrider.Settler.
+func (e *logEntry) Lost() <-chan struct{} { return e.session.lost }

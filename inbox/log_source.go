@@ -1,0 +1,363 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
+)
+
+// listEvery is how often the partitions of a log are listed, to find new ones.
+const listEvery = 10 * time.Second
+
+// logSource reads a broker's log for a consumer, without a group. The position in each partition of the log is in the consumer's
+// database, and the leases of the consumer's relay for parked messages distribute the partitions among the processes: whoever
+// holds partition leaseOf(p) reads partition p of the log. Every transaction checks the lease when it commits.
+type logSource[Tx any] struct {
+	c       *Consumer[Tx]
+	log     postrider.Log
+	settler store.TxSettler[Tx]
+	// arrived passes on what was read; left is what Receive has not returned yet.
+	arrived chan []*postrider.Delivery
+	left    []*postrider.Delivery
+	// finished is closed when no transaction for a new message runs or will run.
+	finished chan struct{}
+	changed  chan struct{} // signals a change of the leases
+	ctx      context.Context
+	end      context.CancelFunc
+	ended    chan struct{} // closed when follow has ended
+	running  sync.WaitGroup
+
+	mu         sync.Mutex
+	partitions int            // leases
+	held       map[int]string // tokens by partition
+	parts      []postrider.LogPartition
+	runs       map[string]*logRun[Tx] // by partition of the log
+	failing    map[string]bool        // partitions of the log that cannot be read
+}
+
+var _ postrider.Subscription = (*logSource[any])(nil)
+
+func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], error) {
+	settler, ok := c.store.(store.TxSettler[Tx])
+	if !ok {
+		return nil, fmt.Errorf("inbox: consumer %s reads a log, for which the store must implement store.TxSettler", c.cfg.Name)
+	}
+	s := &logSource[Tx]{
+		c: c, log: log, settler: settler, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
+		changed: make(chan struct{}, 1), ended: make(chan struct{}),
+		held: make(map[int]string), runs: make(map[string]*logRun[Tx]), failing: make(map[string]bool),
+	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// start lists the partitions once and begins to follow the leases.
+func (s *logSource[Tx]) start(ctx context.Context) error {
+	n, err := s.c.store.Partitions(ctx)
+	if err != nil {
+		return postrider.Unavailable(fmt.Errorf("read the number of partitions: %w", err))
+	}
+	parts, err := s.log.Partitions(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.partitions, s.parts = n, parts
+	s.mu.Unlock()
+	go func() {
+		defer close(s.ended)
+		s.follow()
+	}()
+	return nil
+}
+
+// follow keeps a run for each partition of the log whose lease this process holds.
+func (s *logSource[Tx]) follow() {
+	list := time.NewTicker(listEvery)
+	defer list.Stop()
+	for {
+		s.assign()
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.changed:
+		case <-list.C:
+			if parts, err := s.log.Partitions(s.ctx); err == nil {
+				s.mu.Lock()
+				s.parts = parts
+				s.mu.Unlock()
+			}
+		}
+	}
+}
+
+// assign starts the runs that are missing. Those whose lease is gone have been ended.
+func (s *logSource[Tx]) assign() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.parts {
+		lease := store.LeaseRef{Partition: leaseOf(p, s.partitions)}
+		if lease.Token = s.held[lease.Partition]; lease.Token == "" || s.ctx.Err() != nil {
+			continue
+		}
+		if run := s.runs[p.Name]; run != nil && run.lease == lease && run.ctx.Err() == nil {
+			continue
+		}
+		run := &logRun[Tx]{src: s, part: p, lease: lease, done: make(chan struct{})}
+		run.ctx, run.end = context.WithCancel(s.ctx)
+		s.runs[p.Name] = run
+		s.running.Go(run.loop)
+	}
+}
+
+// leaseOf returns the lease under which a partition of a log is read. It depends on nothing that can differ between processes.
+func leaseOf(p postrider.LogPartition, partitions int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(p.Topic)) // never fails
+	return int((uint64(h.Sum32()) + uint64(p.Number)) % uint64(partitions))
+}
+
+// hold notes which leases this process has. The runs of others end, and lose what is in memory.
+func (s *logSource[Tx]) hold(tokens map[int]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = tokens
+	s.lapsed()
+	s.tell()
+}
+
+// gain adds leases.
+func (s *logSource[Tx]) gain(leases []store.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range leases {
+		s.held[leases[i].Partition] = leases[i].Token
+	}
+	s.lapsed()
+	s.tell()
+}
+
+// lapsed ends the runs whose lease this process does not have any more. It needs s.mu.
+func (s *logSource[Tx]) lapsed() {
+	for name, run := range s.runs {
+		if s.held[run.lease.Partition] == run.lease.Token && run.ctx.Err() == nil {
+			continue
+		}
+		run.abandon()
+		delete(s.runs, name)
+	}
+}
+
+// abandon ends a run at once.
+func (r *logRun[Tx]) abandon() {
+	r.end()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.session != nil {
+		r.session.lose()
+	}
+}
+
+func (s *logSource[Tx]) tell() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// release ends the runs of leases that are about to be released, after their transactions under way.
+func (s *logSource[Tx]) release(ctx context.Context, leases []store.LeaseRef) {
+	s.mu.Lock()
+	var leaving []*logRun[Tx]
+	for _, l := range leases {
+		if s.held[l.Partition] == l.Token {
+			delete(s.held, l.Partition)
+		}
+		for name, run := range s.runs {
+			if run.lease == l {
+				leaving = append(leaving, run)
+				delete(s.runs, name)
+			}
+		}
+	}
+	s.mu.Unlock()
+	var stopping sync.WaitGroup
+	for _, run := range leaving {
+		stopping.Go(func() { run.stop(ctx) })
+	}
+	stopping.Wait()
+}
+
+// leave ends all runs.
+func (s *logSource[Tx]) leave(ctx context.Context) {
+	s.mu.Lock()
+	var all []store.LeaseRef
+	for p, token := range s.held {
+		all = append(all, store.LeaseRef{Partition: p, Token: token})
+	}
+	s.mu.Unlock()
+	s.release(ctx, all)
+}
+
+// commit commits a transaction under a lease. Errors: store.ErrLeaseLost.
+func (s *logSource[Tx]) commit(ctx context.Context, tx Tx, lease store.LeaseRef) error {
+	_, err := s.settler.CommitSettled(ctx, tx, s.c.cfg.Name, store.Settlement{Partition: lease.Partition, Token: lease.Token})
+	return err
+}
+
+var errNoPartition = errors.New("the log no longer has this partition")
+
+// state returns the state of one partition of the log.
+func (s *logSource[Tx]) state(ctx context.Context, name string) (postrider.LogPartition, error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
+	defer cancel()
+	parts, err := s.log.Partitions(ctx)
+	if err != nil {
+		return postrider.LogPartition{}, err
+	}
+	for _, p := range parts {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return postrider.LogPartition{}, postrider.Unavailable(fmt.Errorf("%w: %s", errNoPartition, name))
+}
+
+// share is how much one partition may read ahead at once, besides what the consumer has in memory.
+func (s *logSource[Tx]) share() (limit, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := max(len(s.runs), 1)
+	return min(max(s.c.cfg.MaxInFlight/2/n, 1), readLimit), max(s.c.cfg.MaxInFlightBytes/2/n, 1)
+}
+
+// unreadable and readable log when a partition can no longer be read, and when it can again.
+func (s *logSource[Tx]) unreadable(partition string, err error) {
+	s.mu.Lock()
+	known := s.failing[partition]
+	s.failing[partition] = true
+	s.mu.Unlock()
+	if !known {
+		s.c.cfg.Logger.Warn("consumer cannot read from the log and keeps trying", "consumer", s.c.cfg.Name, "partition", partition, "error", err)
+	}
+}
+
+func (s *logSource[Tx]) readable(partition string) {
+	s.mu.Lock()
+	known := s.failing[partition]
+	delete(s.failing, partition)
+	s.mu.Unlock()
+	if known {
+		s.c.cfg.Logger.Info("the log can be read again", "consumer", s.c.cfg.Name, "partition", partition)
+	}
+}
+
+// Receive implements postrider.Subscription.
+func (s *logSource[Tx]) Receive(ctx context.Context, limit int) ([]*postrider.Delivery, error) {
+	if len(s.left) == 0 {
+		select {
+		case s.left = <-s.arrived:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.ctx.Done():
+			return nil, postrider.ErrSubscriptionClosed
+		}
+	}
+	n := min(limit, len(s.left))
+	out := s.left[:n:n]
+	s.left = s.left[n:]
+	return out, nil
+}
+
+// Close implements postrider.Subscription.
+func (s *logSource[Tx]) Close(ctx context.Context) error {
+	s.end()
+	s.mu.Lock()
+	for _, run := range s.runs {
+		run.abandon()
+	}
+	s.mu.Unlock()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		<-s.ended
+		s.running.Wait()
+	}()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash.
+func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
+	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
+	for i := range positions {
+		longer = max(longer, positions[i].Moved+positions[i].Open)
+	}
+	return longer, err
+}
+
+// watchedStore is the store of the consumer's relay. It tells the source of a log which leases the relay gets and gives back.
+type watchedStore[Tx any] struct {
+	parkedStore
+	src *logSource[Tx]
+}
+
+// Heartbeat implements store.Leases.
+func (s watchedStore[Tx]) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
+	view, err := s.parkedStore.Heartbeat(ctx, name, owner, ttl)
+	if err == nil {
+		tokens := make(map[int]string)
+		for _, p := range view.Partitions {
+			if p.Owner == owner.ID {
+				tokens[p.Partition] = p.Token
+			}
+		}
+		s.src.hold(tokens)
+	}
+	return view, err
+}
+
+// Acquire implements store.Leases.
+func (s watchedStore[Tx]) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	leases, err := s.parkedStore.Acquire(ctx, name, owner, req)
+	s.src.gain(leases)
+	return leases, err
+}
+
+// Release implements store.Leases. What is under way is finished first.
+func (s watchedStore[Tx]) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
+	half, cancel := withHalf(ctx)
+	defer cancel()
+	s.src.release(half, leases)
+	return s.parkedStore.Release(ctx, name, leases)
+}
+
+// Leave implements store.Leases. It waits for the consumer's transactions, which takes up to its StopTimeout.
+func (s watchedStore[Tx]) Leave(ctx context.Context, name string, owner store.Owner) error {
+	<-s.src.finished
+	ctx = context.WithoutCancel(ctx)
+	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	s.src.leave(stopping)
+	ctx, leave := context.WithTimeout(ctx, closeTimeout)
+	defer leave()
+	return s.parkedStore.Leave(ctx, name, owner)
+}
+
+// withHalf returns a context that ends after half of the time that ctx has left.
+func withHalf(ctx context.Context) (context.Context, context.CancelFunc) {
+	if until, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(until)/2)
+	}
+	return context.WithCancel(ctx)
+}
