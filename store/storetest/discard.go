@@ -24,7 +24,7 @@ func discardedIsOnRecord(e *env) {
 	if len(discarded) != 2 {
 		e.t.Fatalf("discarded: %+v, want two", discarded)
 	}
-	first, second := discarded[0], letters[1]
+	first, second := discarded[0], discarded[1]
 	e.wantSame(first.Message, read[0].Message)
 	if first.Reason != "obsolete" || first.Cause != "second failure" || first.Attempts != 2 || len(first.History) != 2 ||
 		first.ResolvedBy != "r" || first.Resolution != "obsolete" || time.Since(first.ResolvedAt).Abs() > time.Minute {

@@ -68,8 +68,8 @@ Export dead letters first if you need them: postrider dead export --state any.`,
 }
 
 func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) error {
-	letters := deadletter.New(b)
-	n, err := letters.CountPurge(ctx, o.PurgePlan)
+	dead := deadletter.New(b)
+	n, err := dead.CountPurge(ctx, o.PurgePlan)
 	if err == nil && n == 0 && o.Relay != "" {
 		err = program.KnownRelay(ctx, b, o.Relay)
 	}
@@ -88,7 +88,7 @@ func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) erro
 	}
 	bar, told := p.Progress(n, "purge"), int64(0)
 	defer bar.End()
-	done, err := letters.Purge(ctx, o.PurgePlan, func(d deadletter.Purge) {
+	done, err := dead.Purge(ctx, o.PurgePlan, func(d deadletter.Purge) {
 		bar.Add(int(d.Removed + d.Kept - told))
 		told = d.Removed + d.Kept
 	})
