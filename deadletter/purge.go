@@ -41,7 +41,7 @@ type Purge struct {
 	StartedAt      time.Time `json:"started_at"`
 	// EndedAt is zero if it was interrupted; a further purge removes what is left.
 	EndedAt time.Time `json:"ended_at,omitzero"`
-	// Removed counts the dead letters that are gone. Kept counts those whose messages a relay may read from the log again.
+	// Removed counts the dead letters that are gone. Kept counts those whose messages the log still has.
 	Removed int64 `json:"removed"`
 	Kept    int64 `json:"kept"`
 }
@@ -73,7 +73,7 @@ func (s Store) CountPurge(ctx context.Context, p PurgePlan) (n int64, err error)
 }
 
 // Purge removes resolved dead letters with their edits, in transactions of up to 1,000, and records it. It calls progress, unless
-// nil, after each. Dead letters whose messages a relay may still read from the log are kept. It returns the purge also with an
+// nil, after each. Dead letters of relays whose messages the log still has are kept: they say that the messages are not to be delivered from there. It returns the purge also with an
 // error: what was removed is on record.
 func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) (p Purge, err error) {
 	if err := plan.validate(); err != nil {

@@ -80,6 +80,8 @@ type ConsumerConfig struct {
 	Context func(ctx context.Context, m *postrider.Message) context.Context
 	// Interceptors wrap every call of a handler, inside its transaction; the first is outermost.
 	Interceptors []relay.Interceptor
+	// Observer is told what the consumer does, for metrics and traces. Default: none.
+	Observer *Observer
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 
@@ -214,8 +216,13 @@ const defaultLeaseTTL = 15 * time.Second
 
 // relay is the configuration of the relay that retries parked messages.
 func (c *ConsumerConfig) relay() relay.Config {
+	var parked *relay.Observer
+	if c.Observer != nil {
+		parked = c.Observer.Parked
+	}
 	return relay.Config{
-		Name: c.Name, Concurrency: c.RetryConcurrency, MaxAttempts: c.MaxAttempts, BackoffBase: c.BackoffBase,
+		Observer: parked,
+		Name:     c.Name, Concurrency: c.RetryConcurrency, MaxAttempts: c.MaxAttempts, BackoffBase: c.BackoffBase,
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,

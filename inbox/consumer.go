@@ -48,6 +48,8 @@ type Consumer[Tx any] struct {
 	storeFails   int                // consecutive transactions that the store failed to begin or commit
 	stats        Stats
 
+	connected atomic.Bool // the last attempt to read from the broker succeeded
+
 	separate atomic.Int64 // how many more batches use savepoints
 	fits     atomic.Int64 // how many messages there is time for in a transaction
 }
@@ -138,6 +140,9 @@ func (parkedStore) Fetch(context.Context, string, store.FetchRequest) ([]store.B
 
 // Name returns the consumer's name.
 func (c *Consumer[Tx]) Name() string { return c.cfg.Name }
+
+// Connected reports whether the last attempt to read from the broker succeeded.
+func (c *Consumer[Tx]) Connected() bool { return c.connected.Load() }
 
 // Stats returns the counters. It is safe for concurrent use, and costs a copy.
 func (c *Consumer[Tx]) Stats() Stats {

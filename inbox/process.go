@@ -42,7 +42,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 	for len(left) > 0 && ctx.Err() == nil {
 		now := left[:min(len(left), int(c.fits.Load()))]
 		began := time.Now()
-		res := c.transact(ctx, now)
+		res := c.observedTransact(ctx, now)
 		switch {
 		case res.err == nil:
 			c.fitted(len(now), time.Since(began))

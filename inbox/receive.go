@@ -32,6 +32,7 @@ func (c *Consumer[Tx]) receiveLoop() error {
 		}
 		switch {
 		case err == nil:
+			c.connected.Store(c.subscription != nil)
 			if failures > 0 {
 				c.cfg.Logger.Info("the broker is available again", "consumer", c.cfg.Name)
 			}
@@ -44,6 +45,7 @@ func (c *Consumer[Tx]) receiveLoop() error {
 		case c.subscription == nil && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable:
 			return fmt.Errorf("consumer %s: subscribe: %w", c.cfg.Name, err)
 		}
+		c.connected.Store(false)
 		if failures++; failures == 1 {
 			c.cfg.Logger.Warn("consumer cannot read from the broker and keeps trying", "consumer", c.cfg.Name, "error", err)
 		}

@@ -21,6 +21,8 @@ type Config struct {
 	Hooks []Hooks
 	// Propagator writes values of the context, such as the current trace, into the headers. Default: none.
 	Propagator postrider.Propagator
+	// Observer is told about calls of Publish, for metrics and traces. Default: none.
+	Observer *Observer
 	// Logger receives the errors of AfterCommit and AfterRollback hooks. Default: slog.Default().
 	Logger *slog.Logger
 }

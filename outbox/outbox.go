@@ -56,12 +56,15 @@ func (o *Outbox[Tx]) Publish(ctx context.Context, tx Tx, msgs ...*postrider.Mess
 	if isNil(tx) {
 		return nil, store.ErrNoTransaction
 	}
+	ctx, published := o.publishing(ctx, msgs)
 	p := o.preparation(ctx)
 	ready := p.add(ctx, msgs)
-	if err := p.err(); err != nil {
-		return nil, err
+	err := p.err()
+	if err == nil {
+		err = o.insert(ctx, tx, ready)
 	}
-	if err := o.insert(ctx, tx, ready); err != nil {
+	published(ready, err)
+	if err != nil {
 		return nil, err
 	}
 	o.track(ctx, tx, ready, true)
@@ -122,11 +125,14 @@ func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postr
 }
 
 func (o *Outbox[Tx]) publishChunk(ctx context.Context, tx Tx, p *preparation[Tx], chunk []*postrider.Message) (int, error) {
+	ctx, published := o.publishing(ctx, chunk)
 	ready := p.add(ctx, chunk)
-	if err := p.err(); err != nil {
-		return 0, err
+	err := p.err()
+	if err == nil {
+		err = o.insert(ctx, tx, ready)
 	}
-	if err := o.insert(ctx, tx, ready); err != nil {
+	published(ready, err)
+	if err != nil {
 		return 0, err
 	}
 	o.track(ctx, tx, ready, false)

@@ -2,6 +2,8 @@ package relay
 
 import (
 	"time"
+
+	"github.com/postrider/postrider/store"
 )
 
 // The bounds of the wait before a probe, which doubles.
@@ -24,6 +26,9 @@ type circuit struct {
 	unanswered int // consecutive probes that found the destination unavailable
 	wait       time.Duration
 	next       time.Time // of the next probe
+	// since is when the destination was first found in its state, zero before the first call; cause says why it is down.
+	since time.Time
+	cause string
 }
 
 func (c *circuit) open() bool { return c.isOpen }
@@ -50,10 +55,11 @@ func (c *circuit) started() (probe bool) {
 func (c *circuit) abandoned() { c.probing = false }
 
 // trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe.
-func (c *circuit) trip(now time.Time) (wait time.Duration, opened bool) {
+func (c *circuit) trip(now time.Time, cause string) (wait time.Duration, opened bool) {
 	opened = !c.isOpen
+	c.cause = cause
 	if opened {
-		c.wait = probeMin
+		c.wait, c.since = probeMin, now
 	} else {
 		c.wait = min(2*c.wait, probeMax)
 	}
@@ -62,17 +68,42 @@ func (c *circuit) trip(now time.Time) (wait time.Duration, opened bool) {
 	return c.wait, opened
 }
 
-// close closes the circuit and reports whether it was open.
-func (c *circuit) close() bool {
-	was := c.isOpen
-	*c = circuit{}
-	return was
+// close closes the circuit, and reports whether it was open, and whether the state of the destination is news.
+func (c *circuit) close(now time.Time) (was, news bool) {
+	was, news = c.isOpen, c.isOpen || c.since.IsZero()
+	if news {
+		*c = circuit{since: now}
+	}
+	return was, news
+}
+
+// destination returns what is known about the destination.
+func (c *circuit) destination(now time.Time) store.Destination {
+	switch {
+	case c.isOpen:
+		return store.Destination{State: store.DestinationDown, For: now.Sub(c.since), Error: c.cause, NextTry: max(c.next.Sub(now), 0)}
+	case c.since.IsZero():
+		return store.Destination{}
+	}
+	return store.Destination{State: store.DestinationUp, For: now.Sub(c.since)}
+}
+
+// destination returns what is known about the destination. A relay without a publisher has none that answers; that its database
+// begins no transactions counts as down.
+func (r *Relay) destination() store.Destination {
+	d := r.circuit.destination(time.Now())
+	if r.publish == nil && d.State == store.DestinationUp {
+		return store.Destination{}
+	}
+	return d
 }
 
 // tripped opens the circuit and schedules the next probe.
 func (r *Relay) tripped(cause string) {
-	wait, opened := r.circuit.trip(time.Now())
+	wait, opened := r.circuit.trip(time.Now(), cause)
 	if opened {
+		signal(r.heartbeatWake) // which records it
+		r.destinationChanged()
 		r.cfg.Logger.Warn("destination is unavailable; the relay waits and probes", "relay", r.cfg.Name, "error", cause)
 	}
 	time.AfterFunc(wait, func() {
@@ -103,7 +134,12 @@ func (r *Relay) probeWithAnother(it *item) {
 
 // recovered closes the circuit.
 func (r *Relay) recovered() {
-	if r.circuit.close() {
+	was, news := r.circuit.close(time.Now())
+	if news && (was || r.publish != nil) {
+		r.destinationChanged()
+	}
+	if was {
+		signal(r.heartbeatWake)
 		r.cfg.Logger.Info("destination is available again", "relay", r.cfg.Name)
 		signal(r.fetchWake)
 		signal(r.dueWake)

@@ -137,6 +137,8 @@ type Config struct {
 	// Interceptors wrap every call of a handler, PublishInterceptors every call of the publisher; the first is outermost.
 	Interceptors        []Interceptor
 	PublishInterceptors []PublishInterceptor
+	// Observer is told what the relay does, for metrics and traces. Default: none.
+	Observer *Observer
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 	// Logger receives messages for operators. Default: slog.Default().

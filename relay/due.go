@@ -17,6 +17,9 @@ func (r *Relay) dueLoop(ctx context.Context) {
 	for {
 		began := time.Now()
 		again, err := r.dueRound(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.failing(OperationDue, err)
+		}
 		if err != nil && ctx.Err() == nil && !failing {
 			r.cfg.Logger.Warn("relay cannot read parked messages and keeps trying", "relay", r.cfg.Name, "error", err)
 		}
@@ -114,7 +117,9 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	defer cancel()
 	view := r.beginView()
 	defer r.endView(view)
+	began := time.Now()
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
+	r.fetchedDue(began, res.Runs, err)
 	if err == nil {
 		err = r.findHeld(bounded, view, func(yield func(int, string)) {
 			for i := range res.Runs {
@@ -131,6 +136,22 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	}
 	r.admitDueResult(&res, parts, view)
 	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
+}
+
+// fetchedDue tells the observer about a read of parked messages.
+func (r *Relay) fetchedDue(began time.Time, runs []store.ParkedRun, err error) {
+	if r.observer.Load() == nil {
+		return
+	}
+	f := Fetched{Parked: true, Took: time.Since(began), Err: err}
+	for i := range runs {
+		f.Messages += len(runs[i].Entries)
+	}
+	r.observe(func(o *Observer) {
+		if o.Fetched != nil {
+			o.Fetched(f)
+		}
+	})
 }
 
 // admitDueResult processes what was found.

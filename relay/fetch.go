@@ -21,8 +21,8 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	var arrivals pace
-	for {
-		found, again, err := r.fetchRound(ctx)
+	for by := WokenByPoll; ; {
+		found, again, err := r.fetchRound(ctx, by)
 		arrivals.note(found, time.Now())
 		switch {
 		case err != nil:
@@ -43,6 +43,7 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 			if r.life.Err() != nil {
 				return
 			}
+			by = WokenByRoom
 			continue
 		}
 		timer.Reset(wait)
@@ -52,8 +53,11 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+			by = WokenByPoll
 		case <-r.fetchWake:
+			by = WokenByRoom
 		case <-woken:
+			by = WokenByCommit
 			wait = r.cfg.PollMin
 			if arrivals.fast {
 				r.gather(ctx)
@@ -97,7 +101,7 @@ func (r *Relay) gather(ctx context.Context) {
 }
 
 // fetchRound reads once, if there is room. It reports how many messages it found and whether to read again at once.
-func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err error) {
+func (r *Relay) fetchRound(ctx context.Context, by WokenBy) (found int, again bool, err error) {
 	r.mu.Lock()
 	req, parts := r.fetchRequest()
 	r.mu.Unlock()
@@ -111,7 +115,9 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	defer cancel()
 	view := r.beginView()
 	defer r.endView(view)
+	began := time.Now()
 	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
+	r.fetched(ctx, began, by, batches, err)
 	if err == nil {
 		err = r.findHeld(bounded, view, func(yield func(int, string)) {
 			for i := range batches {
@@ -136,6 +142,26 @@ func (r *Relay) fetchRound(ctx context.Context) (found int, again bool, err erro
 	found, again = r.admitFetched(batches, parts, view)
 	r.endRound(parts)
 	return found, again && r.freshRoom() >= r.sched.Fresh.WorthReading(), nil
+}
+
+// fetched tells the observer about a read of the log.
+func (r *Relay) fetched(ctx context.Context, began time.Time, by WokenBy, batches []store.Batch, err error) {
+	if r.observer.Load() == nil {
+		return
+	}
+	if err != nil && ctx.Err() == nil {
+		r.failing(OperationFetch, err)
+	}
+	f := Fetched{WokenBy: by, Took: time.Since(began), Err: err}
+	for i := range batches {
+		f.Messages += len(batches[i].Entries)
+		f.Late += batches[i].Late
+	}
+	r.observe(func(o *Observer) {
+		if o.Fetched != nil {
+			o.Fetched(f)
+		}
+	})
 }
 
 // admitFetched adds what was read to the schedule. It reports how many messages that were, and whether there are more.

@@ -15,9 +15,11 @@ import (
 // transact runs one transaction for a batch: its handlers, the settlement, the commit. All of it takes effect, or nothing.
 func (r *Relay) transact(batch []*item, probe bool) {
 	p := batch[0].Message.partition
-	ctx := p.ctx
+	ctx, observed := r.attempting(p.ctx, batch)
+	defer observed.end()
 	tx, err := r.tx.begin(ctx, r.cfg.LeaseTTL)
 	if err != nil {
+		observed.unavailable()
 		r.notBegun(p, batch, err, probe)
 		return
 	}
@@ -37,7 +39,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)
-		r.undone(batch, at, r.readResult(batch[at], err))
+		r.undone(batch, at, r.readResult(batch[at], err), observed)
 		return
 	}
 	r.mu.Lock()
@@ -45,13 +47,18 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	r.mu.Unlock()
 	if s == nil { // the cursor stays where it is, and so must everything else
 		r.rollback(ctx, tx)
-		r.undone(batch, 0, result{})
+		r.undone(batch, 0, result{}, observed)
 		return
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
 	defer cancel()
+	committing := time.Now()
 	released, err := tx.commitSettled(bounded, r.cfg.Name, s.Settlement)
-	r.committed(p, batch, done, s, released, err)
+	if err == nil {
+		observed.delivered(done)
+		r.recorded([]*sent{{partition: p, content: s}}, 0, time.Since(committing))
+	}
+	r.committed(p, batch, done, s, released, err, observed)
 }
 
 // rollback rolls back a transaction. If that fails, the connection is gone, and the transaction with it.
@@ -94,7 +101,7 @@ func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 }
 
 // undone handles a transaction that was rolled back because one of its messages failed.
-func (r *Relay) undone(batch []*item, at int, v result) {
+func (r *Relay) undone(batch []*item, at int, v result, observed *observedCall) {
 	r.mu.Lock()
 	defer r.unlock()
 	r.recovered()
@@ -103,13 +110,20 @@ func (r *Relay) undone(batch []*item, at int, v result) {
 	if results[0].cut {
 		r.sched.Undone(batch, 0, nil)
 	} else {
-		r.sched.Undone(batch, at, func() schedule.Outcome { return r.failed(batch[at], &results[0]) })
+		r.sched.Undone(batch, at, func() schedule.Outcome {
+			o := r.failed(batch[at], &results[0])
+			observed.outcome(at, &results[0], o)
+			return o
+		})
 	}
 	r.wakeReaders()
 }
 
 // committed processes the outcome of a commit of the first done messages of a batch. There was no time for the others.
-func (r *Relay) committed(p *partition, batch []*item, done int, s *schedule.Settlement, released []string, err error) {
+func (r *Relay) committed(
+	p *partition, batch []*item, done int, s *schedule.Settlement, released []string, err error, observed *observedCall,
+) {
+
 	r.mu.Lock()
 	defer r.unlock()
 	r.recovered()
@@ -131,7 +145,11 @@ func (r *Relay) committed(p *partition, batch []*item, done int, s *schedule.Set
 		r.sched.Undone(batch, 0, nil)
 	default:
 		v := readError(fmt.Errorf("commit: %w", err))
-		r.sched.Undone(batch, 0, func() schedule.Outcome { return r.failed(batch[0], &v) })
+		r.sched.Undone(batch, 0, func() schedule.Outcome {
+			o := r.failed(batch[0], &v)
+			observed.outcome(0, &v, o)
+			return o
+		})
 	}
 	r.wakeReaders()
 }
@@ -141,6 +159,7 @@ func (r *Relay) relinquish(p *partition, err error) {
 	if p.Gone() {
 		return
 	}
+	r.leasesChanged(LeaseLost, 1)
 	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased and read again",
 		"relay", r.cfg.Name, "partition", p.Lease.Partition, "error", err)
 	r.lose(p)

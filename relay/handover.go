@@ -43,6 +43,7 @@ func (r *Relay) handOver(ctx context.Context) {
 			r.lose(p)
 		}
 	}
+	r.leasesChanged(LeaseReleased, len(parts))
 	r.unlock()
 	if len(leases) == 0 {
 		return

@@ -36,13 +36,14 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	asked := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, normal)
 	defer cancel()
-	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.owner, r.cfg.leaseLife())
+	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.present(), r.cfg.leaseLife())
 	if errors.Is(err, store.ErrReplaced) {
 		r.abandon(err)
 		return normal
 	}
 	if err != nil {
 		if ctx.Err() == nil {
+			r.failing(OperationLease, err)
 			if r.leaseOutage.failed(asked) {
 				r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
 			}
@@ -74,6 +75,15 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 		return r.cfg.LeaseTTL / 10 // to notice in time that another process has died
 	}
 	return normal
+}
+
+// present is this process with the state of its destination.
+func (r *Relay) present() store.Owner {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owner := r.owner
+	owner.Destination = r.destination()
+	return owner
 }
 
 // removeClaims removes this process's claims to partitions that it releases: others may lease them from now on.
@@ -158,6 +168,7 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 		defer r.mu.Unlock()
 		if !p.Gone() && !time.Now().Before(p.Until) {
 			r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.Lease.Partition)
+			r.leasesChanged(LeaseExpired, 1)
 			r.lose(p)
 		}
 	})
@@ -194,6 +205,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		return nil
 	case err != nil:
 		if ctx.Err() == nil {
+			r.failing(OperationLease, err)
 			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
 		}
 		return nil
@@ -205,6 +217,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		delete(r.resume, l.Partition)
 		r.hold(&l, asked)
 	}
+	r.leasesChanged(LeaseGained, len(leases))
 	signal(r.fetchWake)
 	signal(r.dueWake)
 	return leases

@@ -10,6 +10,12 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+// The reasons for which a relay dead-letters a message itself.
+const (
+	AttemptsExhausted = "attempts exhausted"
+	NoHandler         = "no handler" // for longer than Config.UnhandledFor
+)
+
 // The waits of unhandled messages: doubling between these bounds.
 const (
 	unhandledMin = 10 * time.Second
@@ -17,13 +23,19 @@ const (
 )
 
 // complete processes the outcomes of one call; nil results mean that all succeeded.
-func (r *Relay) complete(batch []*item, results []result, probe bool) {
+func (r *Relay) complete(batch []*item, results []result, probe bool, observed *observedCall) {
 	r.mu.Lock()
 	defer r.unlock()
 	var outcome func(i int, afterDead bool) schedule.Outcome
 	if results != nil {
 		r.markCut(batch, results)
-		outcome = func(i int, afterDead bool) schedule.Outcome { return r.outcome(batch, results, i, afterDead) }
+		outcome = func(i int, afterDead bool) schedule.Outcome {
+			o := r.outcome(batch, results, i, afterDead)
+			observed.outcome(i, &results[i], o)
+			return o
+		}
+	} else {
+		observed.delivered(len(batch))
 	}
 	r.judge(batch, results, probe)
 	r.sched.Complete(batch, outcome)
@@ -138,7 +150,7 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	switch {
 	case v.unhandled:
 		if limit := r.cfg.UnhandledFor; limit > 0 && m.reason == store.ParkUnhandled && m.parkedFor >= limit {
-			return r.dead(it, o, "no handler")
+			return r.dead(it, o, NoHandler)
 		}
 		o.Reason, o.After = string(store.ParkUnhandled), min(max(m.parkedFor, unhandledMin), unhandledMax)
 	case v.outcome.Kind == postrider.DeadLettered:
@@ -155,7 +167,7 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	default:
 		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
 		if o.Attempts >= r.maxAttempts(m.Message) {
-			return r.dead(it, o, "attempts exhausted")
+			return r.dead(it, o, AttemptsExhausted)
 		}
 		if o.After == 0 {
 			o.After = r.backoff(o.Attempts)

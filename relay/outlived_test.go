@@ -17,25 +17,16 @@ import (
 // size: a table of cases and the loop that runs them.
 func TestCallThatOutlivesItsRelay(t *testing.T) {
 	t.Parallel()
-	keys := keysIn(0, 2)
-	transaction := func(h func(ctx context.Context, m *postrider.Message) error) func(*testing.T, *relay.Relay) {
-		return func(t *testing.T, r *relay.Relay) {
-			t.Helper()
-			err := relay.HandleTxFunc(r, "t", func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error { return h(ctx, m) })
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	key := keysIn(0, 1)[0]
 	for _, c := range []struct {
 		name  string
 		tx    bool
 		key   string
 		other int // the partition of the message that does not wait
 	}{
-		{"with a key", false, keys[0], 0},
+		{"with a key", false, key, 0},
 		{"without a key", false, "", 0},
-		{"with HandleTx", true, keys[0], 1},
+		{"with HandleTx", true, key, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -43,51 +34,71 @@ func TestCallThatOutlivesItsRelay(t *testing.T) {
 				b := setup(t)
 				slow, other := b.keyless(0), b.msg(keysIn(c.other, 2)[1])
 				slow.Key = c.key
-				var done journal
-				hangs, calls, atOnce, most := make(chan struct{}), 0, 0, 0
-				handler := func(ctx context.Context, m *postrider.Message) error {
-					if m.ID == slow.ID {
-						atOnce++
-						most = max(most, atOnce)
-						defer func() { atOnce-- }()
-						if calls++; calls == 1 {
-							<-hangs
-						}
-					}
-					return done.take(ctx, m)
-				}
-				work := func() *relay.Relay {
-					r := b.relay(relay.Config{StopTimeout: time.Second})
-					if c.tx {
-						transaction(handler)(t, r)
-					} else {
-						handle(t, r, handler)
-					}
-					return r
-				}
-				first, second := work(), work()
-				ended := make(chan error, 1)
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() { ended <- first.Run(ctx) }()
+				h := &hanging{id: slow.ID, hangs: make(chan struct{})}
 				b.publish(slow)
-				pass(time.Second)
-				cancel()
-				if err := <-ended; err == nil {
-					t.Error("Run says nothing about the call that was cut short")
-				}
+				b.runShortly(b.outlived(c.tx, h.handle))
+				second := b.outlived(c.tx, h.handle)
 				b.start(second)
 				b.publish(other)
 				pass(5 * time.Minute)
-				want(t, "while the call is out", done.all, []string{other.ID})
-				close(hangs)
+				want(t, "while the call is out", h.all, []string{other.ID})
+				close(h.hangs)
 				pass(5 * time.Minute)
-				want(t, "in the end", done.all, []string{other.ID, slow.ID, slow.ID})
-				if most != 1 {
-					t.Errorf("%d calls of one message were out at once", most)
+				want(t, "in the end", h.all, []string{other.ID, slow.ID, slow.ID})
+				if h.most != 1 {
+					t.Errorf("%d calls of one message were out at once", h.most)
 				}
 				b.wantNothingLeft(second)
 			})
 		})
+	}
+}
+
+// hanging is a handler whose first call for a message hangs.
+type hanging struct {
+	journal
+	id                  string
+	hangs               chan struct{}
+	calls, atOnce, most int
+}
+
+func (h *hanging) handle(ctx context.Context, m *postrider.Message) error {
+	if m.ID == h.id {
+		h.atOnce++
+		h.most = max(h.most, h.atOnce)
+		defer func() { h.atOnce-- }()
+		if h.calls++; h.calls == 1 {
+			<-h.hangs
+		}
+	}
+	return h.take(ctx, m)
+}
+
+// outlived returns a relay that does not wait for long when it stops; tx: with HandleTx.
+func (b *bundle) outlived(tx bool, h postrider.Handler) *relay.Relay {
+	b.t.Helper()
+	r := b.relay(relay.Config{StopTimeout: time.Second})
+	if !tx {
+		handle(b.t, r, h)
+		return r
+	}
+	err := relay.HandleTxFunc(r, "t", func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error { return h(ctx, m) })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// runShortly runs a relay for a second, until a call of it hangs.
+func (b *bundle) runShortly(r *relay.Relay) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	pass(time.Second)
+	cancel()
+	if err := <-ended; err == nil {
+		b.t.Error("Run says nothing about the call that was cut short")
 	}
 }
 
@@ -98,16 +109,9 @@ func TestOthersDoNotWaitForACallThatOutlivesItsRelay(t *testing.T) {
 		b := setup(t)
 		hangs := make(chan struct{})
 		defer close(hangs)
-		r := b.relay(relay.Config{StopTimeout: time.Second})
-		handle(t, r, func(context.Context, *postrider.Message) error { <-hangs; return nil })
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
 		m := b.msg("k")
 		b.publish(m)
-		pass(time.Second)
-		cancel()
-		<-ended
+		b.runShortly(b.outlived(false, func(context.Context, *postrider.Message) error { <-hangs; return nil }))
 		var named, elsewhere journal
 		other := b.relay(relay.Config{Name: "other"})
 		handle(t, other, named.take)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // attemptsAt records when each message was attempted, and fails every attempt.
 type attemptsAt struct {
+	mu    sync.Mutex
 	began time.Time
 	at    map[string][]time.Duration
 	max   map[string]int
@@ -28,6 +30,8 @@ func newAttempts() *attemptsAt {
 }
 
 func (a *attemptsAt) fail(ctx context.Context, m *postrider.Message) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.at[m.ID] = append(a.at[m.ID], time.Since(a.began).Round(time.Second))
 	a.max[m.ID] = postrider.MaxAttemptsFromContext(ctx)
 	return errBoom

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -51,6 +52,7 @@ type Relay struct {
 	lastSettle               chan struct{} // closed when no further outcomes will come
 	workers                  sync.WaitGroup
 	refused                  error // why the relay cannot work at all; found by the lease loop
+	observer                 atomic.Pointer[Observer]
 
 	mu            sync.Mutex
 	changed       *sync.Cond // work became ready, or something that workers wait for ended
@@ -101,6 +103,7 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
+	r.observer.Store(cfg.Observer)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())
 	r.calls, r.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
@@ -261,6 +264,7 @@ func (r *Relay) leave(ctx context.Context) {
 		p.expiry.Stop()
 		p.Lose()
 	}
+	r.leasesChanged(LeaseReleased, len(r.partitions))
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
 	defer cancel()
@@ -316,6 +320,7 @@ func (r *Relay) listen(ctx context.Context) {
 		return
 	}
 	if err := l.Listen(ctx); err != nil && ctx.Err() == nil {
+		r.failing(OperationListen, err)
 		r.cfg.Logger.Warn("relay hears no commits of other processes and relies on polling", "relay", r.cfg.Name, "error", err)
 	}
 }
@@ -342,9 +347,17 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
+			r.failing(OperationMaintain, err)
 			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)
 		case done.Deferred != "":
 			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
+		}
+		if err == nil {
+			r.observe(func(o *Observer) {
+				if o.Maintained != nil {
+					o.Maintained(done)
+				}
+			})
 		}
 	}
 }

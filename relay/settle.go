@@ -70,9 +70,14 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 			settlements[i] = s.content.Settlement
 		}
 		bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+		began := time.Now()
 		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
-		r.takeAnswer(ctx, batch, res, err)
+		if applied := r.takeAnswer(ctx, batch, res, err); len(applied) > 0 {
+			r.recorded(applied, len(res.Lost), time.Since(began))
+		} else if err != nil && ctx.Err() == nil {
+			r.failing(OperationSettle, err)
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,11 +106,27 @@ func (r *Relay) collect() []*sent {
 	return batch
 }
 
-// takeAnswer processes the store's answer for each settlement; an error is the answer for all.
-func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) {
+// recorded tells the observer about settlements that were answered; those of lost partitions were not applied.
+func (r *Relay) recorded(answered []*sent, lost int, took time.Duration) {
+	if r.observer.Load() == nil {
+		return
+	}
+	s := Settled{Lost: lost, Took: took}
+	for _, a := range answered {
+		s.Settlements = append(s.Settlements, a.content.Settlement)
+	}
+	r.observe(func(o *Observer) {
+		if o.Settled != nil {
+			o.Settled(s)
+		}
+	})
+}
+
+// takeAnswer processes the store's answer for each settlement, and returns those that were applied; an error is the answer for
+// all.
+func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) (applied []*sent) {
 	r.mu.Lock()
 	defer r.unlock()
-	applied := batch[:0:0]
 	for _, s := range batch {
 		failed := err
 		if failed == nil {
@@ -123,6 +144,7 @@ func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res store.Settled
 		}
 		r.applied(applied, res)
 	}
+	return slices.DeleteFunc(applied, func(s *sent) bool { return slices.Contains(res.Lost, s.partition.Lease.Partition) })
 }
 
 // maxRefusals is how often a settlement is refused before the partition's state is read from the database again.
@@ -163,6 +185,7 @@ func (r *Relay) applied(batch []*sent, res store.Settled) {
 // database when the process leases the partition again.
 func (r *Relay) taken(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.Lease.Partition)
+	r.leasesChanged(LeaseLost, 1)
 	r.lose(p)
 	signal(r.heartbeatWake)
 }

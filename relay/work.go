@@ -79,15 +79,19 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 
 // deliver makes the call and processes its outcome, even if the call never returns (runtime.Goexit).
 func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
+	ctx, release := r.callContext(batch)
+	defer release()
+	ctx, observed := r.attempting(ctx, batch)
 	var errs []error
 	returned := false
 	defer func() {
 		if !returned {
 			errs = fail(len(batch), &brokenCallError{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
-		r.complete(batch, r.results(batch, errs), probe)
+		r.complete(batch, r.results(batch, errs), probe, observed)
+		observed.end()
 	}()
-	errs = r.call(batch, msgs)
+	errs = r.call(ctx, batch, msgs)
 	returned = true
 }
 
@@ -145,14 +149,12 @@ func readError(err error) (v result) {
 }
 
 // call passes the messages on and returns one error for each, or nil.
-func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
+func (r *Relay) call(ctx context.Context, batch []*item, msgs []*postrider.Message) (errs []error) {
 	defer func() {
 		if v := recover(); v != nil {
 			errs = fail(len(batch), &brokenCallError{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
-	ctx, release := r.callContext(batch)
-	defer release()
 	ctx, end := r.boundAttempt(ctx, batch[0].Started)
 	defer end()
 	if undecodable(batch) {

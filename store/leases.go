@@ -23,8 +23,8 @@ import (
 type Leases interface {
 	// Partitions returns the number of partitions of the outbox.
 	Partitions(ctx context.Context) (int, error)
-	// Heartbeat records that owner is alive for ttl from now on, which extends all leases that it holds, removes owners that
-	// have been gone for a day, and reports who is alive and who holds what.
+	// Heartbeat records that owner is alive for ttl from now on, which extends all leases that it holds, and the state of its
+	// destination. It removes owners that have been gone for a day, and reports who is alive and who holds what.
 	Heartbeat(ctx context.Context, relay string, owner Owner, ttl time.Duration) (View, error)
 	// Acquire records that owner is alive for req.TTL from now on and leases those of the requested partitions that are free
 	// for owner:
@@ -81,7 +81,32 @@ type Owner struct {
 	// Topics is the filter that the process is configured with: sorted, each pattern once, "*" alone for all topics. A process
 	// without a filter, e.g. an operator's, registers none.
 	Topics []string
+	// Destination is the state of the relay's destination as the process found it. Heartbeat records it.
+	Destination Destination
 }
+
+// Destination is the state of a relay's destination. All times are relative to now.
+type Destination struct {
+	State DestinationState
+	// For is how long it has been in this state.
+	For time.Duration
+	// Error says why it is down, up to 1,000 bytes; NextTry is the time until the next probe.
+	Error   string
+	NextTry time.Duration
+}
+
+// DestinationState is whether a destination answers.
+type DestinationState string
+
+// The states of a destination.
+const (
+	// DestinationUnknown: nothing was sent yet, or the relay has handlers in its process.
+	DestinationUnknown DestinationState = ""
+	// DestinationUp: it answered the last call.
+	DestinationUp DestinationState = "up"
+	// DestinationDown: the relay waits, and probes it.
+	DestinationDown DestinationState = "down"
+)
 
 // View is who works on a relay right now.
 type View struct {

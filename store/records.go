@@ -63,8 +63,8 @@ type Writer interface {
 	// LockDead.
 	Resolve(ctx context.Context, numbers []int64, r Resolution) error
 	// RemoveResolved removes dead letters that a query selects, with their edits, and returns how many, and the last number that it
-	// considered, 0 if there was none. It keeps those whose messages their relay may read from the log again: a dead letter
-	// says that such a message is not to be delivered from there.
+	// considered, 0 if there was none. It keeps those of relays whose messages the log still has: the relay may read them again,
+	// e.g. after it was removed and started again, and the dead letter says that they are not to be delivered from there.
 	RemoveResolved(ctx context.Context, q ResolvedQuery) (removed int, last int64, err error)
 	// EditDead stores an edit, and keeps the content before it exactly as it is stored, even if it cannot be read.
 	EditDead(ctx context.Context, number int64, e Edit) error

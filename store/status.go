@@ -47,16 +47,22 @@ type RelayStatus struct {
 	// has waited, 0 without a backlog.
 	Backlog Count         `json:"backlog"`
 	Age     time.Duration `json:"age"`
-	// Parked, Held and Dead count parked messages, held keys and open dead letters. OldestParked and OldestDead are ages.
-	Parked       Count             `json:"parked"`
-	OldestParked time.Duration     `json:"oldest_parked"`
-	Held         Count             `json:"held"`
-	Dead         Count             `json:"dead"`
-	OldestDead   time.Duration     `json:"oldest_dead"`
-	Delivered    int64             `json:"delivered"`
-	Failed       int64             `json:"failed"`
-	Partitions   []PartitionStatus `json:"partitions"`
-	Owners       []OwnerStatus     `json:"owners"`
+	// Parked, Held and Dead count parked messages, held keys and open dead letters. OldestParked, OldestHeld and OldestDead are
+	// ages.
+	Parked       Count         `json:"parked"`
+	OldestParked time.Duration `json:"oldest_parked"`
+	Held         Count         `json:"held"`
+	OldestHeld   time.Duration `json:"oldest_held"`
+	Dead         Count         `json:"dead"`
+	OldestDead   time.Duration `json:"oldest_dead"`
+	// OldestUndelivered is how long the oldest message has waited that should have been delivered: of the backlog since it was
+	// written, of the parked messages since they were parked, without those whose delivery time has not come. If more than
+	// CountLimit messages are parked, PostgreSQL looks at as many of them, and at all held keys.
+	OldestUndelivered time.Duration     `json:"oldest_undelivered"`
+	Delivered         int64             `json:"delivered"`
+	Failed            int64             `json:"failed"`
+	Partitions        []PartitionStatus `json:"partitions"`
+	Owners            []OwnerStatus     `json:"owners"`
 }
 
 // PartitionStatus is the state of one partition of a relay.
@@ -81,6 +87,29 @@ type OwnerStatus struct {
 	// SeenAgo is the time since its last heartbeat, Started when it began.
 	SeenAgo time.Duration `json:"seen_ago"`
 	Started time.Time     `json:"started"`
+}
+
+// DestinationOf returns the state of a relay's destination: it is down if every process that is alive and knows says so. Error
+// and NextTry are those of the process whose next probe is first.
+func (r *RelayStatus) DestinationOf() (out Destination) {
+	for i := range r.Owners {
+		o := &r.Owners[i]
+		d := o.Destination
+		switch {
+		case !o.Alive || d.State == DestinationUnknown:
+		case out.State == DestinationUnknown, out.State == DestinationDown && d.State == DestinationUp:
+			out = d
+		case out.State != d.State:
+		case d.State == DestinationUp:
+			out.For = max(out.For, d.For)
+		default: // it is down for as long as the one that found it last
+			out.For = min(out.For, d.For)
+			if d.NextTry < out.NextTry {
+				out.NextTry, out.Error = d.NextTry, d.Error
+			}
+		}
+	}
+	return out
 }
 
 // Count is a number that is exact up to CountLimit; AtLeast says that there are more.

@@ -51,7 +51,7 @@ var rules = []rule{
 	{"store/*", []string{".", "internal", "store"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
-	{"telemetry", []string{".", "internal"}},
+	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
 	// These may use everything, ignoring tests.
 	{"admin", []string{".", "internal", "store", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},
 	{"cmd", []string{"*"}},

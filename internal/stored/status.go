@@ -26,9 +26,10 @@ type StatusRows struct {
 
 // RelayRow counts the parked messages, held keys and open dead letters of a relay.
 type RelayRow struct {
-	Relay                    string
-	Parked, Held, Dead       int64
-	OldestParked, OldestDead time.Duration
+	Relay              string
+	Parked, Held, Dead int64
+	// OldestWaiting is OldestParked without messages whose delivery time has not come.
+	OldestParked, OldestWaiting, OldestHeld, OldestDead time.Duration
 }
 
 // CursorRow is the cursor of a relay, or the progress of a consumer, in a partition.
@@ -44,6 +45,8 @@ type CursorRow struct {
 type ProcessRow struct {
 	Relay string
 	store.OwnerStatus
+	// Reached is the output of Destination.
+	Reached string
 }
 
 // Status computes the status.
@@ -59,7 +62,8 @@ func (r StatusRows) Status() store.Status {
 func (r StatusRows) relay(row RelayRow) store.RelayStatus {
 	s := store.RelayStatus{
 		Name: row.Relay, Kind: store.KindRelay, Topics: r.Topics[row.Relay], Parked: Count(row.Parked), OldestParked: row.OldestParked,
-		Held: Count(row.Held), Dead: Count(row.Dead), OldestDead: row.OldestDead,
+		Held: Count(row.Held), OldestHeld: row.OldestHeld, Dead: Count(row.Dead), OldestDead: row.OldestDead,
+		OldestUndelivered: row.OldestWaiting,
 	}
 	var undelivered int64
 	for _, c := range r.Cursors {
@@ -70,6 +74,7 @@ func (r StatusRows) relay(row RelayRow) store.RelayStatus {
 		p.Backlog = Count(c.Undelivered)
 		undelivered += c.Undelivered
 		s.Kind, s.Age = c.Kind, max(s.Age, p.Age)
+		s.OldestUndelivered = max(s.OldestUndelivered, p.Age)
 		s.Delivered += c.Delivered
 		s.Failed += c.Failed
 		s.Partitions = append(s.Partitions, p)
@@ -78,6 +83,7 @@ func (r StatusRows) relay(row RelayRow) store.RelayStatus {
 	slices.SortFunc(s.Partitions, func(a, b store.PartitionStatus) int { return cmp.Compare(a.Partition, b.Partition) })
 	for _, p := range r.Processes {
 		if p.Relay == row.Relay {
+			p.Destination = parseDestination(p.Reached, p.SeenAgo)
 			s.Owners = append(s.Owners, p.OwnerStatus)
 		}
 	}
@@ -95,9 +101,9 @@ func Count(n int64) store.Count {
 // StatusSQL reads the rows of a status for stores over database/sql.
 type StatusSQL struct {
 	Known      string // the names of relays
-	Exceptions string // of a relay: parked messages, when the oldest was parked, held keys, open dead letters, when the oldest died
+	Exceptions string // of a relay: parked messages, when the oldest was parked, and the oldest that is not delayed, held keys, since when, open dead letters, when the oldest died
 	Cursors    string // of a relay, at a time, then More: partition, owner, lease until, settlements, kind, position, settled at, delivered, failed, gaps
-	Processes  string // of a relay, at a time: ID, host, version, started at, seen at, alive
+	Processes  string // of a relay, at a time: ID, host, version, started at, seen at, alive, destination
 	Unrouted   string // a limit: topic, count, first at, last at
 	More       []any
 	// Undelivered counts the messages of a relay in a partition, and returns when the oldest was written. gaps is that of the cursor.
@@ -112,11 +118,11 @@ func (s StatusSQL) Read(ctx context.Context, q Query, now int64, rows *StatusRow
 	}
 	for _, name := range names {
 		r := RelayRow{Relay: name}
-		var parked, dead sql.Null[int64]
-		if err := q.Get(ctx, s.Exceptions, []any{name}, &r.Parked, &parked, &r.Held, &r.Dead, &dead); err != nil {
+		var parked, waiting, held, dead sql.Null[int64]
+		if err := q.Get(ctx, s.Exceptions, []any{name}, &r.Parked, &parked, &waiting, &r.Held, &held, &r.Dead, &dead); err != nil {
 			return err
 		}
-		r.OldestParked, r.OldestDead = Age(parked, now), Age(dead, now)
+		r.OldestParked, r.OldestWaiting, r.OldestHeld, r.OldestDead = Age(parked, now), Age(waiting, now), Age(held, now), Age(dead, now)
 		rows.Relays = append(rows.Relays, r)
 		if err := s.cursors(ctx, q, now, name, rows); err != nil {
 			return err
@@ -124,7 +130,7 @@ func (s StatusSQL) Read(ctx context.Context, q Query, now int64, rows *StatusRow
 		err := q.Each(ctx, s.Processes, []any{name, now}, func(row *sql.Rows) error {
 			p := ProcessRow{Relay: name}
 			var started, seen int64
-			err := row.Scan(&p.ID, &p.Host, &p.Version, &started, &seen, &p.Alive)
+			err := row.Scan(&p.ID, &p.Host, &p.Version, &started, &seen, &p.Alive, &p.Reached)
 			p.Started, p.SeenAgo = Time(started), Duration(now-seen)
 			rows.Processes = append(rows.Processes, p)
 			return err

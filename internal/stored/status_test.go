@@ -19,7 +19,7 @@ func TestStatusRows(t *testing.T) {
 		}
 	}
 	process := func(relay, id string, started time.Time) ProcessRow {
-		return ProcessRow{relay, store.OwnerStatus{Owner: store.Owner{ID: id}, Started: started}}
+		return ProcessRow{Relay: relay, OwnerStatus: store.OwnerStatus{Owner: store.Owner{ID: id}, Started: started}}
 	}
 	got := StatusRows{
 		Now: at, Partitions: 2, Topics: map[string][]string{"a": {"x"}},

@@ -1,21 +1,25 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"runtime"
 )
 
 // Postrider builds the binary as users build it, and returns its path. All packages share one file, which go build leaves as it is
 // when it is up to date: after make programs, they do not link it again.
 func Postrider() (path string, err error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/postrider/postrider").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the repository: %w", err)
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		return "", errors.New("build postrider: the test does not know its source file")
 	}
-	path = filepath.Join(strings.TrimSpace(string(out)), ".cache", "bin", "postrider")
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/postrider/postrider/cmd/postrider").CombinedOutput(); err != nil {
+	root := filepath.Join(filepath.Dir(file), "..", "..")
+	path = filepath.Join(root, ".cache", "bin", "postrider")
+	build := exec.Command("go", "build", "-o", path, "./cmd/postrider")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build postrider: %w\n%s", err, out)
 	}
 	return path, nil

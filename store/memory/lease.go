@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -49,8 +50,9 @@ type ownerState struct {
 	store.Owner
 	started, seen, aliveUntil time.Time
 	ttl                       time.Duration
-	member                    bool // it has sent a heartbeat and counts for the shares of the others
-	generation                int  // of its filter; 0 for none, and once it has left
+	reached                   string // its destination, as of the last heartbeat
+	member                    bool   // it has sent a heartbeat and counts for the shares of the others
+	generation                int    // of its filter; 0 for none, and once it has left
 }
 
 // Heartbeat implements store.Leases.
@@ -60,7 +62,12 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 			return store.View{}, err
 		}
 		r, at := db.relay(name), now()
-		r.register(owner, at, ttl).member = true
+		text, err := stored.Destination(owner.Destination)
+		if err != nil {
+			return store.View{}, err
+		}
+		o := r.register(owner, at, ttl)
+		o.member, o.reached = true, text
 		for id, o := range r.owners {
 			if at.Sub(o.aliveUntil) >= removeOwnersAfter {
 				delete(r.owners, id)

@@ -24,15 +24,14 @@ func (r records) CountResolved(_ context.Context, q store.ResolvedQuery) (n int6
 }
 
 // RemoveResolved implements store.Writer.
-func (r records) RemoveResolved(_ context.Context, q store.ResolvedQuery) (removed int, last int64, err error) {
+func (r records) RemoveResolved(_ context.Context, q store.ResolvedQuery) (removed int, last int64, _ error) {
 	left := q.Limit
 	r.db.deadRows = slices.DeleteFunc(r.db.deadRows, func(l *deadRow) bool {
-		if err != nil || left == 0 || !resolved(q, l) {
+		if left == 0 || !resolved(q, l) {
 			return false
 		}
 		left, last = left-1, l.Number
-		var unread bool
-		if unread, err = r.db.unread(l); unread || err != nil {
+		if r.db.side(l.Relay) == store.KindRelay && r.db.log[l.Partition].find(l.Message.Sequence) != nil {
 			return false
 		}
 		removed++
@@ -41,18 +40,5 @@ func (r records) RemoveResolved(_ context.Context, q store.ResolvedQuery) (remov
 		}
 		return true
 	})
-	return removed, last, err
-}
-
-// unread reports whether a relay may read the message of a dead letter from the log again.
-func (db *database) unread(l *deadRow) (bool, error) {
-	row, rel := db.log[l.Partition].find(l.Message.Sequence), db.relays[l.Relay]
-	switch {
-	case row == nil || db.side(l.Relay) == store.KindConsumer:
-		return false, nil
-	case rel == nil || rel.cursors[l.Partition] == nil:
-		return true, nil
-	}
-	at, err := parseCursor(rel.cursors[l.Partition].cursor)
-	return !at.delivered(row), err
+	return removed, last, nil
 }

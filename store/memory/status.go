@@ -19,7 +19,7 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 			rows.Topics[name] = db.filter(name, rows.Now).Topics
 			for _, o := range r.owners {
 				if o.member {
-					rows.Processes = append(rows.Processes, stored.ProcessRow{Relay: name, OwnerStatus: o.status(rows.Now)})
+					rows.Processes = append(rows.Processes, stored.ProcessRow{Relay: name, OwnerStatus: o.status(rows.Now), Reached: o.reached})
 				}
 			}
 			for partition, c := range r.cursors {
@@ -44,6 +44,12 @@ func (db *database) relayRow(name string, r *relayState, at time.Time) stored.Re
 		out.Held += int64(len(parked.held))
 		for _, row := range parked.rows {
 			out.OldestParked = max(out.OldestParked, at.Sub(row.parkedAt))
+			if row.reason != store.ParkDelayed {
+				out.OldestWaiting = max(out.OldestWaiting, at.Sub(row.parkedAt))
+			}
+		}
+		for _, h := range parked.held {
+			out.OldestHeld = max(out.OldestHeld, at.Sub(h.since))
 		}
 	}
 	dead := db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}})

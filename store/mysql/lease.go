@@ -20,10 +20,10 @@ const removeOwnersAfter = 24 * time.Hour
 const (
 	// heartbeatSQL writes nothing if the number of partitions is not ?5, or if there are topics ?3 and the process is not
 	// registered with them.
-	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
-		SELECT ?1, ?2, ?6, ?7, {now}, {now}, {now} + ?8, ?8, TRUE FROM {prefix}meta WHERE name = 'partitions' AND value = ?5
+	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, destination)
+		SELECT ?1, ?2, ?6, ?7, {now}, {now}, {now} + ?8, ?8, TRUE, ?9 FROM {prefix}meta WHERE name = 'partitions' AND value = ?5
 			AND (?3 = '' OR ` + registeredSQL + `)
-		ON DUPLICATE KEY UPDATE host = ?6, version = ?7, seen_at = {now}, alive_until = {now} + ?8, ttl = ?8, member = TRUE`
+		ON DUPLICATE KEY UPDATE host = ?6, version = ?7, seen_at = {now}, alive_until = {now} + ?8, ttl = ?8, member = TRUE, destination = ?9`
 	// viewSQL reads the numbers of processes that are alive and of those gone for ?2, with the incarnation (-1), the leases, and
 	// the filters in effect (-2).
 	viewSQL = `SELECT -1, (SELECT COUNT(*) FROM {prefix}relays WHERE relay = ?1 AND member AND alive_until > {now}),
@@ -46,10 +46,14 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 	if err != nil {
 		return store.View{}, err
 	}
+	destination, err := stored.Destination(owner.Destination)
+	if err != nil {
+		return store.View{}, err
+	}
 	beat := func() (n int64, err error) {
 		err = s.again(ctx, func() (err error) {
 			n, err = s.pooled().exec(ctx, heartbeatSQL, name, owner.ID, topics, filterKept, s.number(), owner.Host, owner.Version,
-				ttl.Microseconds())
+				ttl.Microseconds(), destination)
 			return err
 		})
 		return n, err

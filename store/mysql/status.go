@@ -25,10 +25,12 @@ const (
 	exceptionsSQL = `SELECT
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?1 LIMIT 10001) a),
 		(SELECT MIN(parked_at) FROM {prefix}parked WHERE relay = ?1),
+		(SELECT MIN(parked_at) FROM {prefix}parked WHERE relay = ?1 AND reason <> 'delayed'),
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001) b),
+		(SELECT MIN(since) FROM {prefix}held WHERE relay = ?1),
 		(SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001) c),
 		(SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1)`
-	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1 AND member
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2, destination FROM {prefix}relays WHERE relay = ?1 AND member
 		ORDER BY started_at, owner`
 )
 

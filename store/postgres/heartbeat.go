@@ -14,7 +14,7 @@ import (
 )
 
 // heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner knows
-// (with a different number it does not count as alive), $7 its topics. If these are not registered for the owner, or no longer
+// (with a different number it does not count as alive), $7 its topics, $8 the state of its destination. If the topics are not registered for the owner, or no longer
 // count, the row of the owner does not change.
 //
 // Besides leases, the result has rows for these partition numbers:
@@ -29,12 +29,13 @@ with registered as materialized (
 		select from {relays} r join {relay_filters} f using (relay, generation)
 		where r.relay = $1::text and r.owner = $2::text and f.topics = $7::text and ` + countedSQL + `) as yes
 ), alive as (
-	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member)
+	insert into {relays} as r (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, destination)
 	select $1::text, $2::text, $3::text, $4::text, clock_timestamp(), clock_timestamp(),
-		clock_timestamp() + $5::float8 * interval '1 microsecond', $5::float8 * interval '1 microsecond', true
+		clock_timestamp() + $5::float8 * interval '1 microsecond', $5::float8 * interval '1 microsecond', true, $8::text
 	from registered where yes and {partitions}() = $6::int4
 	on conflict (relay, owner) do update set host = excluded.host, version = excluded.version,
-		seen_at = excluded.seen_at, alive_until = excluded.alive_until, ttl = excluded.ttl, member = true
+		seen_at = excluded.seen_at, alive_until = excluded.alive_until, ttl = excluded.ttl, member = true,
+		destination = excluded.destination
 ), gone as (
 	delete from {relays} where relay = $1::text and owner <> $2::text and alive_until < clock_timestamp() - interval '1 day'
 )
@@ -59,10 +60,15 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 	if err != nil {
 		return store.View{}, err
 	}
-	v, registered, err := s.heartbeat(ctx, name, owner, topics, ttl, n)
+	destination, err := stored.Destination(owner.Destination)
+	if err != nil {
+		return store.View{}, err
+	}
+	beat := func() (store.View, bool, error) { return s.heartbeat(ctx, name, owner, topics, destination, ttl, n) }
+	v, registered, err := beat()
 	if err == nil && !registered {
 		if err = s.register(ctx, name, owner, topics, ttl); err == nil {
-			v, registered, err = s.heartbeat(ctx, name, owner, topics, ttl, n)
+			v, registered, err = beat()
 		}
 		if err == nil && !registered {
 			err = errNotRegistered
@@ -75,9 +81,12 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 var errNotRegistered = errors.New("the relay's filter was removed meanwhile")
 
 // heartbeat is one statement, on the connection reserved for heartbeats. It does nothing if the process is not registered.
-func (s *Store) heartbeat(ctx context.Context, name string, owner store.Owner, topics string, ttl time.Duration, n int) (v store.View, registered bool, err error) {
+func (s *Store) heartbeat(
+	ctx context.Context, name string, owner store.Owner, topics, destination string, ttl time.Duration, n int,
+) (v store.View, registered bool, err error) {
 	beat := func(on querier) (store.View, error) {
-		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n, topics)
+		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n, topics,
+			destination)
 		if err != nil {
 			return store.View{}, err
 		}

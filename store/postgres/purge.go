@@ -14,17 +14,15 @@ const (
 	and d.number > $3::int8`
 	countResolvedSQL = `select count(*) from {dead} d where ` + resolvedSQL
 
-	// removeResolvedSQL removes dead letters, $4 at most, unless their messages may be read from the log again. It returns how many
-	// it removed, and the last number. Consumers do not read the log; their sequences are not those of the log.
+	// removeResolvedSQL removes dead letters, $4 at most, unless the log still has their messages. It returns how many it removed, and the
+	// last number. The sequences of a consumer are not those of the log.
 	removeResolvedSQL = `
 with found as materialized (
 	select d.number, d.relay, d.partition, d.seq from {dead} d where ` + resolvedSQL + `
 	order by d.number limit $4::int8 for update
 ), chosen as materialized (
 	select number from found d where d.relay in (` + consumerNamesSQL + `) or not exists (
-		select from {log} l where l.partition = d.partition and l.seq between d.seq and d.seq and not exists (
-			select from (select position, snapshot from {cursors} c where c.relay = d.relay and c.partition = d.partition order by c.n desc limit 1) as c
-			where l.seq <= c.position and pg_visible_in_snapshot(l.xid, c.snapshot)))
+		select from {log} l where l.partition = d.partition and l.seq between d.seq and d.seq)
 ), edits as (
 	delete from {dead_edits} e using chosen c where e.number = c.number
 ), gone as (

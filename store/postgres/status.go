@@ -49,19 +49,20 @@ order by g.relay, g.partition`
 
 	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found.
 	relayStatusSQL = `
-select g.relay, p.count, coalesce(p.oldest, now),
+select g.relay, p.count, coalesce(p.oldest, now), coalesce(p.waiting, now),
 	(select count(*) from (select 1 from {held} h where h.relay = g.relay limit $1::int8) as n),
+	coalesce((select since from {held} h where h.relay = g.relay order by since limit 1), now),
 	(select count(*) from (select 1 from {dead} d where d.relay = g.relay and d.state = 'open' limit $1::int8) as n),
 	coalesce((select died_at from {dead} d where d.relay = g.relay and d.state = 'open' order by number limit 1), now),
 	now
 from (select clock_timestamp() as now) as clock, (select relay from {relay_partitions} union select relay from {relays} where member) as g
 cross join lateral (
-	select count(*) as count, min(parked_at) as oldest
-	from (select parked_at from {parked} p where p.relay = g.relay limit $1::int8) as n) as p
+	select count(*) as count, min(parked_at) as oldest, min(parked_at) filter (where reason <> 'delayed') as waiting
+	from (select parked_at, reason from {parked} p where p.relay = g.relay limit $1::int8) as n) as p
 order by g.relay`
 
 	ownersSQL = `
-select relay, owner, host, version, alive_until > now, seen_at, started_at, now
+select relay, owner, host, version, alive_until > now, seen_at, started_at, destination, now
 from {relays}, (select clock_timestamp() as now) as clock where member order by relay, started_at, owner`
 )
 
@@ -124,10 +125,13 @@ func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
 
 func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
 	var row stored.RelayRow
-	var oldestParked, oldestDead, now time.Time
-	dests := []any{&row.Relay, &row.Parked, &oldestParked, &row.Held, &row.Dead, &oldestDead, &now}
+	var parked, waiting, held, dead, now time.Time
+	dests := []any{&row.Relay, &row.Parked, &parked, &waiting, &row.Held, &held, &row.Dead, &dead, &now}
 	return r.query(ctx, tx, relayStatusSQL, []any{int64(store.CountLimit + 1)}, dests, func() {
-		row.OldestParked, row.OldestDead = now.Sub(oldestParked), now.Sub(oldestDead)
+		row.OldestParked, row.OldestWaiting, row.OldestHeld, row.OldestDead = now.Sub(parked), now.Sub(waiting), now.Sub(held), now.Sub(dead)
+		if row.Parked > store.CountLimit { // not all of them were looked at
+			row.OldestWaiting = max(row.OldestWaiting, row.OldestHeld)
+		}
 		r.rows.Relays = append(r.rows.Relays, row)
 	})
 }
@@ -160,7 +164,7 @@ func (r *statusReader) cursors(ctx context.Context, tx pgx.Tx) error {
 func (r *statusReader) processes(ctx context.Context, tx pgx.Tx) error {
 	var p stored.ProcessRow
 	var seen, now time.Time
-	dests := []any{&p.Relay, &p.ID, &p.Host, &p.Version, &p.Alive, &seen, &p.Started, &now}
+	dests := []any{&p.Relay, &p.ID, &p.Host, &p.Version, &p.Alive, &seen, &p.Started, &p.Reached, &now}
 	return r.query(ctx, tx, ownersSQL, nil, dests, func() {
 		p.SeenAgo, p.Started = now.Sub(seen), p.Started.UTC()
 		r.rows.Processes = append(r.rows.Processes, p)

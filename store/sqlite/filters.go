@@ -51,6 +51,10 @@ func (t txn) register(ctx context.Context, name string, owner store.Owner, ttl t
 	if err != nil {
 		return err
 	}
+	destination, err := stored.Destination(owner.Destination)
+	if err != nil {
+		return err
+	}
 	var generation, inEffect, own, last int64
 	if topics != "" {
 		args := []any{name, owner.ID, topics, t.counted()}
@@ -66,7 +70,8 @@ func (t txn) register(ctx context.Context, name string, owner store.Owner, ttl t
 			}
 		}
 	}
-	if _, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, ttl.Microseconds(), member, generation); err != nil {
+	if _, err := t.exec(ctx, heartbeatSQL, name, owner.ID, owner.Host, owner.Version, t.now, ttl.Microseconds(), member, generation,
+		destination); err != nil {
 		return err
 	}
 	if generation > inEffect {

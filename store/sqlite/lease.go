@@ -15,12 +15,12 @@ import (
 const removeOwnersAfter = 24 * time.Hour
 
 const (
-	// ?7 is 1 for a heartbeat, which makes its sender a member; ?8 is the generation of its filter.
-	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, generation)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5 + ?6, ?6, ?7, ?8)
+	// ?7 is 1 for a heartbeat, which makes its sender a member; ?8 is the generation of its filter, ?9 the state of its destination.
+	heartbeatSQL = `INSERT INTO {prefix}relays (relay, owner, host, version, started_at, seen_at, alive_until, ttl, member, generation, destination)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5 + ?6, ?6, ?7, ?8, ?9)
 		ON CONFLICT (relay, owner) DO UPDATE SET host = excluded.host, version = excluded.version, seen_at = excluded.seen_at,
 			alive_until = excluded.alive_until, ttl = excluded.ttl, member = max(member, excluded.member),
-			generation = excluded.generation`
+			generation = excluded.generation, destination = iif(excluded.member, excluded.destination, destination)`
 	// Rows of other relays stay: they show since when there has been no process.
 	removeOwnersSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
 	aliveSQL        = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`

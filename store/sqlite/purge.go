@@ -11,10 +11,10 @@ const (
 	// resolvedSQL: ?1 relay or '', ?2 before, after ?3.
 	resolvedSQL      = `state <> 'open' AND resolved_at < ?2 AND ?1 IN ('', relay) AND number > ?3`
 	countResolvedSQL = `SELECT count(*) FROM {prefix}dead WHERE ` + resolvedSQL
-	// chooseResolvedSQL selects dead letters, ?4 at most, and says of each whether its message may be read from the log again.
-	chooseResolvedSQL = `SELECT number, EXISTS (SELECT 1 FROM {prefix}log l LEFT JOIN {prefix}cursors c ON c.relay = d.relay AND c.partition = l.partition
-			WHERE l.seq = d.seq AND l.partition = d.partition AND l.seq > coalesce(c.position, 0) AND coalesce(c.kind, 'relay') = 'relay')
-		FROM {prefix}dead d WHERE ` + resolvedSQL + ` ORDER BY number LIMIT +?4`
+	// chooseResolvedSQL selects dead letters, ?4 at most, and says of each whether the log has its message. The sequences of a consumer are
+	// not those of the log.
+	chooseResolvedSQL = `SELECT number, EXISTS (SELECT 1 FROM {prefix}log l WHERE l.seq = d.seq AND l.partition = d.partition)
+			AND NOT ` + isConsumerSQL + ` FROM {prefix}dead d WHERE ` + resolvedSQL + ` ORDER BY number LIMIT +?4`
 	removeDeadSQL  = `DELETE FROM {prefix}dead WHERE number IN (SELECT value FROM json_each(?))`
 	removeEditsSQL = `DELETE FROM {prefix}dead_edits WHERE number IN (SELECT value FROM json_each(?))`
 )
@@ -29,9 +29,9 @@ func (r records) CountResolved(ctx context.Context, q store.ResolvedQuery) (n in
 func (r records) RemoveResolved(ctx context.Context, q store.ResolvedQuery) (removed int, last int64, err error) {
 	var numbers []int64
 	err = r.each(ctx, chooseResolvedSQL, []any{q.Relay, micro(q.Before), q.After, q.Limit}, func(rows *sql.Rows) error {
-		var unread bool
-		err := rows.Scan(&last, &unread)
-		if !unread {
+		var logged bool
+		err := rows.Scan(&last, &logged)
+		if !logged {
 			numbers = append(numbers, last)
 		}
 		return err

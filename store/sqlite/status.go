@@ -26,10 +26,12 @@ const (
 	exceptionsSQL = `SELECT
 		(SELECT count(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ?1 LIMIT 10001)),
 		(SELECT min(parked_at) FROM {prefix}parked WHERE relay = ?1),
+		(SELECT min(parked_at) FROM {prefix}parked WHERE relay = ?1 AND reason <> 'delayed'),
 		(SELECT count(*) FROM (SELECT 1 FROM {prefix}held WHERE relay = ?1 LIMIT 10001)),
+		(SELECT min(since) FROM {prefix}held WHERE relay = ?1),
 		(SELECT count(*) FROM (SELECT 1 FROM {prefix}dead WHERE state = 'open' AND relay = ?1 LIMIT 10001)),
 		(SELECT max(died_at) FROM (SELECT died_at FROM {prefix}dead WHERE state = 'open' AND relay = ?1 ORDER BY number LIMIT 1))`
-	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2 FROM {prefix}relays WHERE relay = ?1 AND member
+	ownersSQL = `SELECT owner, host, version, started_at, seen_at, alive_until > ?2, destination FROM {prefix}relays WHERE relay = ?1 AND member
 		ORDER BY started_at, owner`
 )
 

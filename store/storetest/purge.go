@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
 var purgeTests = []test{
 	{name: "PurgeRemovesWhatWasResolvedLongAgo", run: purgeResolved},
 	{name: "PurgeKeepsOpenDeadLettersAndThoseOfOthers", run: purgeKeeps},
-	{name: "PurgeKeepsWhatIsReadFromTheLogAgain", run: purgeKeepsUnread},
+	{name: "PurgeKeepsWhatTheLogHas", run: purgeKeepsLogged},
 	{name: "PurgedDeadLetterOfAConsumer", run: purgeOfConsumer},
 	{name: "PurgeRemovesManyInSteps", run: purgeMany},
 	{name: "PurgedRedriveOfAParkedMessage", run: purgeOfParked},
@@ -43,35 +44,49 @@ func (e *env) countAny() int64 {
 	return n
 }
 
+// importOpen imports n open dead letters, which have no message in the log.
+func (e *env) importOpen(name string, n int) (numbers []int64) {
+	e.t.Helper()
+	var archived []store.ArchivedDead
+	for i := range n {
+		archived = append(archived, store.ArchivedDead{DeadLetter: store.DeadLetter{
+			Number: int64(i + 1), Relay: name, Message: e.message("order/1"), Reason: "rejected", DiedAt: time.Now().Add(-time.Hour), State: store.DeadOpen,
+		}})
+	}
+	added, err := e.ImportDead(e.ctx, archived)
+	if err != nil || added != n {
+		e.t.Fatalf("imported %d of %d dead letters, %v", added, n, err)
+	}
+	for _, l := range e.deadLetters(store.DeadFilter{Relay: name}) {
+		numbers = append(numbers, l.Number)
+	}
+	return numbers
+}
+
 func purgeResolved(e *env) {
-	w := e.worker("r", "a")
-	w.deadLetter("rejected", e.messages("order/1", 3)...)
-	edited := e.deadLetters(store.DeadFilter{})[0]
-	_, err := e.EditDead(e.ctx, edited.Number, store.Edit{Payload: []byte("{}"), By: "olga", Why: "fixed"})
+	e.worker("r", "a")
+	numbers := e.importOpen("r", 3)
+	_, err := e.EditDead(e.ctx, numbers[0], store.Edit{Payload: []byte("{}"), By: "olga", Why: "fixed"})
 	e.must(err, "edit")
 	e.discardAll(store.DeadFilter{})
-	w.settleRead()
 	early := e.resolvedQuery("")
-	early.Before = edited.DiedAt
+	early.Before = time.Now().Add(-time.Hour)
 	if n, _ := e.removeResolved(early); n != 0 || e.countAny() != 3 {
 		e.t.Errorf("removed %d that were resolved later, %d are left", n, e.countAny())
 	}
-	if n, last := e.removeResolved(e.resolvedQuery("")); n != 3 || last != edited.Number+2 || e.countAny() != 0 {
+	if n, last := e.removeResolved(e.resolvedQuery("")); n != 3 || last != numbers[2] || e.countAny() != 0 {
 		e.t.Errorf("removed %d up to %d, %d are left; want all 3 removed", n, last, e.countAny())
 	}
-	w.deadLetter("rejected", e.message("order/1"))
-	if l := e.deadLetters(store.DeadFilter{}); len(l) != 1 || l[0].Number <= edited.Number+2 || l[0].Edits != 0 {
-		e.t.Errorf("next dead letter: %+v, want a new number without edits", l)
+	next := e.importOpen("r", 1)
+	if edits, err := e.ListEdits(e.ctx, next[0]); len(edits) != 0 || err != nil || next[0] <= numbers[2] {
+		e.t.Errorf("next dead letter: number %d, edits %+v, %v; want a new number without edits", next[0], edits, err)
 	}
 }
 
 func purgeKeeps(e *env) {
 	for _, name := range []string{"r", "s"} {
-		w := e.worker(name, "a")
-		w.deadLetter("rejected", e.messages("", 2)...)
-		w.drain()
-		w.settleRead()
-		e.discardAll(store.DeadFilter{Relay: name, Numbers: []int64{e.deadLetters(store.DeadFilter{Relay: name})[0].Number}})
+		e.worker(name, "a")
+		e.discardAll(store.DeadFilter{Relay: name, Numbers: e.importOpen(name, 2)[:1]})
 	}
 	q := e.resolvedQuery("r")
 	e.viewRecords(func(r store.Reader) error {
@@ -89,26 +104,26 @@ func purgeKeeps(e *env) {
 	}
 }
 
-// purgeKeepsUnread: a message that precedes the dead-lettered one is not settled, so that the cursor is before both. The dead letter is what
-// keeps the message from being delivered from the log.
-func purgeKeepsUnread(e *env) {
+// purgeKeepsLogged: the dead letter is what keeps its message from being delivered from the log, even if the relay was removed and starts
+// again.
+func purgeKeepsLogged(e *env) {
 	w := e.worker("r", "a")
-	first, second := e.message("order/1"), e.message("order/1")
-	w.publish(first, second)
-	seq, p := w.drain()[1].Message.Sequence, e.partition("order/1")
-	w.settle(store.Settlement{Partition: p, Dead: []store.DeadOutcome{{Sequence: seq, Key: "order/1", FromLog: true, Reason: "rejected", Attempts: 1}}})
+	w.deadLetter("rejected", e.message("order/1"))
+	w.drain()
+	w.settleRead()
 	e.discardAll(store.DeadFilter{})
 	if n, last := e.removeResolved(e.resolvedQuery("")); n != 0 || last == 0 || e.countAny() != 1 {
 		e.t.Errorf("removed %d up to %d, %d left; want it kept", n, last, e.countAny())
 	}
-	next := w.takeOver("b")
-	if l := next.leases[p]; len(l.Parked.Sequences) != 1 || l.Parked.Sequences[0] != seq {
-		e.t.Errorf("the next process is told of %v, want %d", l.Parked.Sequences, seq)
+	w.leave()
+	_, err := held.New(e).RemoveRelay(e.ctx, "r", "olga", "gone", false)
+	e.must(err, "remove the relay")
+	if n, _ := e.removeResolved(e.resolvedQuery("")); n != 0 {
+		e.t.Errorf("removed %d of a relay that was removed, want none", n)
 	}
-	next.drain()
-	next.settleRead()
-	if n, _ := e.removeResolved(e.resolvedQuery("")); n != 1 {
-		e.t.Errorf("removed %d once the cursor has passed it, want 1", n)
+	next := e.worker("r", "b")
+	if l := next.leases[e.partition("order/1")]; len(l.Parked.Sequences) != 1 {
+		e.t.Errorf("a relay that starts again is told of %v, want the discarded message", l.Parked.Sequences)
 	}
 }
 
@@ -118,11 +133,7 @@ func purgeOfConsumer(e *env) {
 	req := store.AcquireRequest{Kind: store.KindConsumer, Claims: claims(e.allPartitions()...), TTL: longTTL}
 	_, err := e.Acquire(e.ctx, "c", owner("a"), req)
 	e.must(err, "acquire")
-	m := e.message("order/1")
-	_, err = e.ImportDead(e.ctx, []store.ArchivedDead{{DeadLetter: store.DeadLetter{
-		Number: 1, Relay: "c", Message: m, Reason: "rejected", DiedAt: time.Now().Add(-time.Hour), State: store.DeadOpen,
-	}}})
-	e.must(err, "import")
+	e.importOpen("c", 1)
 	e.discardAll(store.DeadFilter{Relay: "c"})
 	if n, _ := e.removeResolved(e.resolvedQuery("c")); n != 1 {
 		e.t.Errorf("removed %d, want 1", n)
@@ -130,9 +141,8 @@ func purgeOfConsumer(e *env) {
 }
 
 func purgeMany(e *env) {
-	w := e.worker("r", "a")
-	want := w.deadLetter("rejected", e.messages("", 25)...)
-	w.settleRead()
+	e.worker("r", "a")
+	e.importOpen("r", 25)
 	e.discardAll(store.DeadFilter{})
 	q := e.resolvedQuery("")
 	for q.Limit = 10; ; {
@@ -142,15 +152,15 @@ func purgeMany(e *env) {
 		}
 	}
 	if e.countAny() != 0 {
-		e.t.Errorf("%d of %d are left", e.countAny(), len(want))
+		e.t.Errorf("%d of 25 are left", e.countAny())
 	}
 }
 
 // purgeOfParked: a redriven message is parked while its dead letter is removed, and is delivered.
 func purgeOfParked(e *env) {
 	w := e.worker("r", "a")
-	want := w.deadLetter("rejected", e.message(""))
-	w.settleRead()
+	e.importOpen("r", 1)
+	want := []string{e.deadLetters(store.DeadFilter{})[0].Message.ID}
 	r := e.startRedrive(everyOpen)
 	e.drive(r.ID)
 	if n, _ := e.removeResolved(e.resolvedQuery("")); n != 1 {

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -13,6 +14,8 @@ var statusTests = []test{
 	{name: "LateRowsCountAsBacklog", run: statusLate, late: true},
 	{name: "CountsStopAtTheirLimit", run: statusLimit, partitions: 2},
 	{name: "OwnersAndLeasesAreShown", run: statusOwners},
+	{name: "DestinationIsShownAsOfTheLastHeartbeat", run: statusDestination},
+	{name: "OldestUndeliveredLeavesOutDelayed", run: statusUndelivered},
 }
 
 // status returns the status of one relay, and waits for a relay that is just starting.
@@ -167,5 +170,72 @@ func statusOwners(e *env) {
 		if p.Partition != i || held != (p.Owner == o.ID) || held != (p.LeaseLeft > 0) || p.LeaseLeft > longTTL || p.Settlements != 0 || p.SettledAgo < 0 {
 			e.t.Errorf("partition %d is shown as %+v", i, p)
 		}
+	}
+}
+
+func statusDestination(e *env) {
+	o := owner("a")
+	down := store.Destination{State: store.DestinationDown, For: time.Hour, Error: "no route to host \x00\xff", NextTry: time.Minute}
+	o.Destination = down
+	beat := func() {
+		_, err := e.Heartbeat(e.ctx, "r", o, longTTL)
+		e.must(err, "heartbeat")
+	}
+	beat()
+	_, err := e.Acquire(e.ctx, "r", owner("a"), store.AcquireRequest{Claims: claims(0), TTL: longTTL})
+	e.must(err, "acquire")
+	e.clockMoves(5 * time.Millisecond)
+	shown := func() store.Destination {
+		r := e.status("r")
+		return r.DestinationOf()
+	}
+	got := shown()
+	if got.State != down.State || got.For <= time.Hour || got.For > 2*time.Hour || got.NextTry >= time.Minute || got.Error != "no route to host \x00" {
+		e.t.Errorf("destination is shown as %+v, want %+v, a little later", got, down)
+	}
+	other := owner("b")
+	other.Destination = store.Destination{State: store.DestinationUp, For: time.Second}
+	_, err = e.Heartbeat(e.ctx, "r", other, longTTL)
+	e.must(err, "heartbeat")
+	if got := shown(); got.State != store.DestinationUp {
+		e.t.Errorf("destination is shown as %+v; another process reaches it", got)
+	}
+	e.must(e.Leave(e.ctx, "r", other), "leave")
+	if got := shown(); got.State != store.DestinationDown {
+		e.t.Errorf("destination is shown as %+v; the process that reached it has ended", got)
+	}
+	o.Destination = store.Destination{}
+	beat()
+	if got := shown(); got != (store.Destination{}) {
+		e.t.Errorf("destination is shown as %+v; nobody knows", got)
+	}
+}
+
+func statusUndelivered(e *env) {
+	w := e.worker("r", "a")
+	e.publishKeys("order/1", "")
+	e.clockMoves(5 * time.Millisecond)
+	if r := e.status("r"); r.OldestUndelivered <= 0 || r.OldestUndelivered != r.Age {
+		e.t.Errorf("oldest undelivered %s, want the age of the backlog, %s", r.OldestUndelivered, r.Age)
+	}
+	for _, entry := range w.drain() {
+		m := entry.Message
+		partition := postrider.PartitionOf(m.Key, m.ID, e.partitions)
+		st := store.Settlement{Partition: partition, Cursor: w.read[partition], Moved: true, Parked: []store.ParkOutcome{
+			{Sequence: m.Sequence, FromLog: true, Reason: store.ParkDelayed, After: time.Hour}}}
+		if m.Key != "" {
+			st.Parked[0] = store.ParkOutcome{Sequence: m.Sequence, Key: m.Key, FromLog: true, Reason: store.ParkRetry, Waits: true}
+			st.Held = []store.HeldKey{{Key: m.Key, Sequence: m.Sequence, Reason: store.ParkRetry, After: time.Hour}}
+		}
+		w.settle(st)
+	}
+	e.clockMoves(5 * time.Millisecond)
+	r := e.status("r")
+	if r.OldestHeld <= 0 || r.OldestUndelivered < r.OldestHeld || r.OldestUndelivered > r.OldestParked {
+		e.t.Errorf("one held, one delayed: %+v", r)
+	}
+	e.must(e.skip("r", "order/1", "why"), "skip")
+	if r := e.status("r"); r.OldestUndelivered != 0 || r.OldestParked <= 0 {
+		e.t.Errorf("one delayed: undelivered for %s, parked for %s", r.OldestUndelivered, r.OldestParked)
 	}
 }

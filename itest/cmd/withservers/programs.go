@@ -30,6 +30,8 @@ var programs = map[string]program{
 	"mvn":             {exec.LookPath, []string{"maven"}},
 	"java":            {exec.LookPath, []string{"default-jre-headless"}},
 	"pgbouncer":       {lookSystem, []string{"pgbouncer"}},
+	"prometheus":      {exec.LookPath, []string{"prometheus"}},
+	"promtool":        {exec.LookPath, []string{"prometheus"}},
 }
 
 // program returns the path of a program, which it installs if it is missing.

@@ -29,6 +29,10 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.program("rabbitmq-server")
 	case servertest.PgBenchBin:
 		return s.program("pgbench")
+	case servertest.PrometheusBin:
+		return s.program("prometheus")
+	case servertest.PromtoolBin:
+		return s.program("promtool")
 	case servertest.PgBouncerBin:
 		return s.program("pgbouncer")
 	}

@@ -90,6 +90,9 @@ func (s *Schedule[M]) InMemory() int  { return s.Fresh.Messages + s.Parked.Messa
 func (s *Schedule[M]) Unsettled() int { return s.unsettled }
 func (s *Schedule[M]) HeldKeys() int  { return s.heldKeys }
 
+// Calls is the number of calls that have not returned.
+func (s *Schedule[M]) Calls() int { return len(s.batches) }
+
 // Take adds to batch, which is empty, messages for one call: up to room of them, from each queue as many of its first
 // messages as fit. With transactions they are those of one transaction. It may find none although something is ready. If it
 // finds that the lease of a partition has ended, it returns that too, for the caller to lose.

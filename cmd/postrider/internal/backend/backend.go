@@ -2,6 +2,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -29,8 +30,10 @@ type Store interface {
 // Outbox is an opened outbox.
 type Outbox struct {
 	Store
-	// Shown is the store's URL for operators, without a password.
-	Shown string
+	// Shown is the store's URL for operators, without a password; System is the kind of the database.
+	Shown, System string
+	// DataPath is in the file system with the data, if it is known.
+	DataPath string
 	// Publish publishes messages in one transaction and returns their IDs; source is for messages without a Source.
 	Publish func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error)
 
@@ -49,9 +52,10 @@ func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, er
 	if err != nil {
 		return nil, err
 	}
-	o := &Outbox{Shown: l.shown}
+	o := &Outbox{Shown: l.shown, System: l.kind, DataPath: s.DataPath}
 	switch l.kind {
 	case kindSQLite:
+		o.DataPath = cmp.Or(o.DataPath, l.dsn)
 		err = o.openSQLite(l, logger)
 	case kindPostgres:
 		err = o.openPostgres(ctx, l, logger)

@@ -16,6 +16,8 @@ type Config struct {
 	Relays []Relay `yaml:"relays"`
 	HTTP   HTTP    `yaml:"http"`
 	Log    Log     `yaml:"log"`
+	// Telemetry exports metrics and traces.
+	Telemetry Telemetry `yaml:"telemetry"`
 	// StopTimeout is how long an ending process waits for running calls before it cancels them. Default 30 s.
 	StopTimeout time.Duration `yaml:"stop_timeout" min:"1ms"`
 
@@ -54,6 +56,9 @@ type Store struct {
 	MaxLogBytes Size `yaml:"max_log_bytes" min:"0"`
 	// KeepRedrives is how long ended redrives of dead letters are kept; 0 means not set.
 	KeepRedrives time.Duration `yaml:"keep_redrives" min:"1s"`
+	// DataPath is a file or folder in the file system with the database's data, for the metrics of its free space. Default: that
+	// of a SQLite file, none for others.
+	DataPath string `yaml:"data_path"`
 }
 
 // Relay is one destination with its own cursor.
@@ -65,6 +70,8 @@ type Relay struct {
 	// Topics are the patterns of the topics for this destination. Default: all.
 	Topics []string `yaml:"topics"`
 	Start  Start    `yaml:"start"`
+	// DeliveryTarget is the longest time that a message should wait, for alerts. Default 1 m.
+	DeliveryTarget time.Duration `yaml:"delivery_target" min:"1s"`
 	// AcceptUnordered permits a publisher that cannot keep the order of a key.
 	AcceptUnordered bool `yaml:"accept_unordered"`
 	// RequireDedupe and RequireMessageBytes are guarantees that the broker must give for the relay to start.
@@ -126,6 +133,18 @@ func (p *Publisher) Shorthand(text string) { p.URL = text }
 type HTTP struct {
 	// Listen is host:port; empty disables the server.
 	Listen string `yaml:"listen"`
+}
+
+// Telemetry configures the export of metrics and traces.
+type Telemetry struct {
+	// Metrics is host:port of Prometheus's endpoint /metrics; it may be that of http.listen. Empty disables it.
+	Metrics string `yaml:"metrics"`
+	// OTLP is the URL of a collector. Empty: the standard environment variables.
+	OTLP string `yaml:"otlp"`
+	// ReadEvery is how long a reading of a store's state is used again. Default 10 s.
+	ReadEvery time.Duration `yaml:"read_every" min:"100ms" max:"1h"`
+	// Types are the types of messages that are labels.
+	Types []string `yaml:"types"`
 }
 
 // Log configures logging to standard error.

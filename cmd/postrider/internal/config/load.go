@@ -97,9 +97,12 @@ func (c *Config) StoreOf(r Relay) (Store, bool) {
 // check reports errors that involve more than one value: missing values, duplicates, dangling references, contradictions.
 func (d *decoder) check(c *Config) {
 	d.checkStores(c)
-	if c.HTTP.Listen != "" {
-		if err := CheckListen(c.HTTP.Listen); err != nil {
-			d.at("http.listen", "%v", err)
+	for at, address := range map[string]string{"http.listen": c.HTTP.Listen, "telemetry.metrics": c.Telemetry.Metrics} {
+		if address == "" {
+			continue
+		}
+		if err := CheckListen(address); err != nil {
+			d.at(at, "%v", err)
 		}
 	}
 	names := map[string]bool{}

@@ -12,7 +12,8 @@ import (
 
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	url := clitest.WithDead(t)
+	exported, url := clitest.WithDead(t), clitest.NewOutbox(t) // imported, they have no message in the log
+	clitest.OK(t, "dead", "import", clitest.WriteFile(t, clitest.OK(t, "dead", "export", "--store", exported)), "--store", url)
 	clitest.OK(t, "dead", "discard", "1", "2", "--because", "no use", "--store", url)
 	purge := []string{"purge", "dead", "--resolved-for", "720h", "--because", "kept long enough", "--by", "eva", "--store", url}
 	clitest.Contains(t, clitest.OK(t, append(purge, "--dry-run")...), "0 resolved dead letters match; nothing was done")

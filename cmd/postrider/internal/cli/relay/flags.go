@@ -17,7 +17,7 @@ type Flags struct {
 	Publisher, Name string
 	Topics, Only    []string
 	concurrency     int
-	listen          string
+	listen, metrics string
 	stopTimeout     time.Duration
 }
 
@@ -45,9 +45,12 @@ func (f *Flags) Check(cmd *cobra.Command) error {
 	if changed("stop-timeout") && f.stopTimeout <= 0 {
 		return program.Usagef("--stop-timeout must be positive, is %s", f.stopTimeout)
 	}
-	if f.listen != "" {
-		if err := config.CheckListen(f.listen); err != nil {
-			return program.Usagef("--listen: %v", err)
+	for name, address := range map[string]string{"listen": f.listen, "metrics": f.metrics} {
+		if address == "" {
+			continue
+		}
+		if err := config.CheckListen(address); err != nil {
+			return program.Usagef("--%s: %v", name, err)
 		}
 	}
 	return nil
@@ -58,6 +61,7 @@ func blank(text string) bool { return strings.TrimSpace(text) == "" }
 // overrideRelays applies the flags to the configuration.
 func (p commands) overrideRelays(cmd *cobra.Command, c *config.Config, f Flags) error {
 	c.HTTP.Listen = cmp.Or(f.listen, c.HTTP.Listen)
+	c.Telemetry.Metrics = cmp.Or(f.metrics, c.Telemetry.Metrics)
 	c.StopTimeout = cmp.Or(f.stopTimeout, c.StopTimeout)
 	if p.StoreFlag != "" || len(c.Relays) == 0 || len(c.AllStores()) == 0 {
 		s, err := p.SelectStore(c)

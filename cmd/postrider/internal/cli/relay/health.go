@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
 const (
@@ -24,39 +26,73 @@ const (
 	healthHeaderBytes = 8 << 10
 )
 
-// healthServer serves /livez and /readyz.
+// healthServer serves an address.
 type healthServer struct {
 	server *http.Server
 	served sync.WaitGroup
 }
 
-// serveHealth serves /livez and /readyz on an address until close; an empty address disables it.
-func (p commands) serveHealth(ctx context.Context, address string, units []*unit, logger *slog.Logger) (*healthServer, error) {
-	h := &healthServer{}
-	if address == "" {
-		return h, nil
+// serve serves /livez and /readyz at one address, and /metrics at the same one or another, until the returned function is called.
+// An empty address disables them.
+func (p commands) serve(
+	ctx context.Context, c *config.Config, units []*unit, metrics http.Handler, logger *slog.Logger,
+) (closeAll func(), err error) {
+	var servers []*healthServer
+	closeAll = func() {
+		for _, s := range servers {
+			s.close()
+		}
 	}
+	start := func(address, what string, mux *http.ServeMux) error {
+		s, err := p.listenAndServe(ctx, address, what, mux, logger)
+		if err == nil {
+			servers = append(servers, s)
+		}
+		return err
+	}
+	health, what := http.NewServeMux(), "/livez and /readyz"
+	handleHealth(health, &readiness{process: ctx, check: func() error { return checkReady(ctx, units) }, logger: logger})
+	together := c.HTTP.Listen == c.Telemetry.Metrics
+	if metrics != nil && together {
+		health.Handle("GET /metrics", metrics)
+		what = "/livez, /readyz and /metrics"
+	}
+	if c.HTTP.Listen != "" {
+		if err := start(c.HTTP.Listen, what, health); err != nil {
+			return closeAll, err
+		}
+	}
+	if metrics == nil || together {
+		return closeAll, nil
+	}
+	only := http.NewServeMux()
+	only.Handle("GET /metrics", metrics)
+	return closeAll, start(c.Telemetry.Metrics, "/metrics", only)
+}
+
+// listenAndServe serves at an address until close.
+func (p commands) listenAndServe(ctx context.Context, address, what string, mux *http.ServeMux, logger *slog.Logger) (*healthServer, error) {
+	h := &healthServer{}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for /livez and /readyz: %w", err)
+		return nil, fmt.Errorf("listen for %s: %w", what, err)
 	}
 	h.server = &http.Server{
-		Handler:     healthHandler(&readiness{process: ctx, check: func() error { return checkReady(ctx, units) }, logger: logger}),
+		Handler:     mux,
 		ReadTimeout: healthTimeout, WriteTimeout: readyTimeout + healthTimeout, MaxHeaderBytes: healthHeaderBytes,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // anyone who can connect causes these errors
 	}
 	h.server.SetKeepAlivesEnabled(false)                                                               // no connection is idle after its answer
 	h.served.Go(func() { _ = h.server.Serve(&bounded{Listener: listener, limit: healthConnections}) }) // returns when closed
-	logger.Info("answering /livez and /readyz", "address", listener.Addr().String())
+	logger.Info("answering "+what, "address", listener.Addr().String())
 	if p.Listening != nil {
 		p.Listening(listener.Addr())
 	}
 	return h, nil
 }
 
-// healthHandler handles both endpoints. Anyone may ask, so the answers give no reason; the log does.
-func healthHandler(ready *readiness) http.Handler {
-	mux := http.NewServeMux()
+// handleHealth handles both endpoints. Anyone may ask, so the answers give no reason; the log does.
+func handleHealth(mux *http.ServeMux, ready *readiness) {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if ready.now() {
@@ -66,7 +102,6 @@ func healthHandler(ready *readiness) http.Handler {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprintln(w, "not ready")
 	})
-	return mux
 }
 
 // readiness is whether all relays of the process work and their stores answer. Once the process is ending, it is not ready.
@@ -107,8 +142,6 @@ func checkReady(process context.Context, units []*unit) error {
 
 // close stops the server and waits for it.
 func (h *healthServer) close() {
-	if h.server != nil {
-		_ = h.server.Close()
-		h.served.Wait()
-	}
+	_ = h.server.Close()
+	h.served.Wait()
 }

@@ -18,7 +18,9 @@ func TestReasonsAreInTheLogOnly(t *testing.T) {
 	ready.check = func() error { return errors.New("dial tcp 10.1.2.3:5432: refused") }
 	for range 3 {
 		answer := httptest.NewRecorder()
-		healthHandler(ready).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		mux := http.NewServeMux()
+		handleHealth(mux, ready)
+		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
 		if answer.Code != http.StatusServiceUnavailable || answer.Body.String() != "not ready\n" {
 			t.Errorf("the answer is %d %q", answer.Code, answer.Body)
 		}

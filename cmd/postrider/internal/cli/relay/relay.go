@@ -40,11 +40,13 @@ its partitions to others and ends with exit code 0. A second signal ends it at o
 delivered again. A broker that is down at the start is waited for.
 
 With --listen it answers over HTTP: /livez while the process lives, /readyz when every relay works and its store answers.
+With --metrics it answers Prometheus at /metrics, at the address of --listen or another one. Metrics and traces are sent to
+an OTLP collector if telemetry.otlp or OTEL_EXPORTER_OTLP_ENDPOINT names one.
 The outbox must exist; create it with postrider migrate up. The broker's options stand in the URL or under
 publisher.options, see docs/configuration.md.`,
 		Example: `  postrider relay --store sqlite:shop.db --publisher 'nats://127.0.0.1:4222?stream=ORDERS'
   postrider relay --store postgres://relay@db/shop --publisher 'nats://nats:4222?stream=ORDERS' --topics 'order.*,payment.*'
-  postrider relay --config /etc/postrider.yaml --listen :8080
+  postrider relay --config /etc/postrider.yaml --listen :8080 --metrics :8080
   postrider relay --config /etc/postrider.yaml --only to-nats`,
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,14 +70,17 @@ publisher.options, see docs/configuration.md.`,
 	s.IntVar(&f.concurrency, "concurrency", 0, "`n` calls to the broker under way at once (default 4)")
 	s.StringSliceVar(&f.Only, "only", nil, "run only these relays of the configuration, by `names`")
 	s.StringVar(&f.listen, "listen", "", "`address` for /livez and /readyz, e.g. :8080 (default none)")
+	s.StringVar(&f.metrics, "metrics", "", "`address` for Prometheus at /metrics, e.g. :9464 (default none)")
 	s.DurationVar(&f.stopTimeout, "stop-timeout", 0, "wait at most this `duration` for messages under way when ending (default 30s)")
 	return cmd
 }
 
 // unit is one relay of the process with its dependencies.
 type unit struct {
-	config config.Relay
-	outbox *backend.Outbox
+	config   config.Relay
+	outbox   *backend.Outbox
+	exported *exported
+	observer *relay.Observer // nil without telemetry
 
 	mu    sync.Mutex
 	relay *relay.Relay // nil until the publisher is connected
@@ -93,13 +98,18 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	server, err := p.serveHealth(ctx, c.HTTP.Listen, units, logger)
+	exported, err := openTelemetry(ctx, c, units, logger)
 	if err != nil {
 		return err
 	}
-	defer server.close()
+	defer exported.close(logger)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	closeServers, err := p.serve(ctx, c, units, exported.handler(), logger)
+	defer closeServers()
+	if err != nil {
+		return err
+	}
 
 	errs := make([]error, len(units))
 	var running sync.WaitGroup
@@ -176,10 +186,13 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	}
 	defer closePublisher()
 	store, _ := c.StoreOf(u.config)
-	r, err := relay.New(u.outbox.Store, ConfigOf(u.config, store, c.StopTimeout, publisher, engine))
+	cfg := ConfigOf(u.config, store, c.StopTimeout, publisher, engine)
+	cfg.Observer = u.observer
+	r, err := relay.New(u.outbox.Store, cfg)
 	if err != nil {
 		return program.Exit(program.ExitUsage, fmt.Errorf("relay %s: %w", u.config.Name, err))
 	}
+	defer u.exported.watchRelay(storeName(store), r)()
 	u.mu.Lock()
 	u.relay = r
 	u.mu.Unlock()

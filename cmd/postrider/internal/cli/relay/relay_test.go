@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -231,4 +232,44 @@ func TestPublisherFromAFile(t *testing.T) {
 	if strings.Contains(r.Out+r.Err, "QZX") {
 		t.Errorf("the output has the password: %s", r.Err)
 	}
+}
+
+// TestMetricsOfARelay: the state of the store and what the process did, beside the health endpoints.
+func TestMetricsOfARelay(t *testing.T) {
+	t.Parallel()
+	url, broker := clitest.NewOutbox(t), clitest.StartNATS(t)
+	file := clitest.WriteFile(t, `
+store: {url: "`+url+`"}
+relays: [{name: to-nats, publisher: "`+broker+`?stream=S", delivery_target: 5m}]
+http: {listen: 127.0.0.1:0}
+telemetry: {read_every: 100ms, types: [other]}
+`)
+	clitest.PublishKeys(t, url, "order/1", "order/2")
+	r := clitest.Start(t, nil, "relay", "--config", file, "--metrics", "127.0.0.1:0")
+	address := <-r.Address
+	awaitStatus(t, address, http.StatusOK)
+	awaitDelivered(t, url, "to-nats", 2)
+	const labels = `{relay="to-nats",side="relay",store="main"}`
+	wanted := []string{
+		"postrider_delivered_total" + labels + " 2\n", "postrider_delivery_target_seconds" + labels + " 300\n", "postrider_destination_up" + labels + " 1\n",
+		`postrider_relay_attempts_total{outcome="delivered",relay="to-nats",side="relay",store="main",type="_other"} 2`,
+		`postrider_store_up{store="main",system="sqlite"} 1`, `postrider_store_free_bytes{store="main"}`, "postrider_relay_latency_seconds_count" + labels + " 2\n",
+		"go_goroutines", "process_resident_memory_bytes",
+	}
+	var body string
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		_, body = get(t, fmt.Sprintf("http://%s/metrics", address))
+		missing := slices.IndexFunc(wanted, func(line string) bool { return !strings.Contains(body, line) })
+		if missing < 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in\n%s", wanted[missing], body)
+		}
+	}
+	if code := r.End(t); code != program.ExitDone {
+		t.Errorf("exit code %d:\n%s", code, r.Err.String())
+	}
+	clitest.Contains(t, r.Err.String(), "answering /livez, /readyz and /metrics")
+	clitest.Fails(t, program.ExitUsage, `--metrics: "9464" is not host:port`, "relay", "--store", url, "--publisher", broker+"?stream=S", "--metrics", "9464")
 }

@@ -21,6 +21,10 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 		if hint := hintNobody(r, consumers[r.Name]); hint != "" {
 			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox remove %s --because \"…\"", quoted))
 		}
+		if d := r.DestinationOf(); d.State == store.DestinationDown {
+			hints = append(hints, fmt.Sprintf("%s: destination has been down for %s, next try in %s: %s", name, output.Ago(d.For),
+				output.Ago(d.NextTry), output.Printable(d.Error)))
+		}
 		if r.Held.N > 0 {
 			hints = append(hints, name+": held keys; see: "+p.Hint("held list --relay %s", quoted))
 		}

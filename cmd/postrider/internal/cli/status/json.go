@@ -26,12 +26,30 @@ type relayJSON struct {
 	Parked       store.Count     `json:"parked"`
 	OldestParked output.Seconds  `json:"oldest_parked_seconds"`
 	Held         store.Count     `json:"held"`
+	OldestHeld   output.Seconds  `json:"oldest_held_seconds"`
 	Dead         store.Count     `json:"dead"`
 	OldestDead   output.Seconds  `json:"oldest_dead_seconds"`
+	Undelivered  output.Seconds  `json:"oldest_undelivered_seconds"`
 	Delivered    int64           `json:"delivered"`
 	Failed       int64           `json:"failed"`
+	Destination  *destination    `json:"destination,omitempty"`
 	Partitions   []partitionJSON `json:"partitions"`
 	Owners       []Owner         `json:"owners"`
+}
+
+// destination is the JSON form of store.Destination.
+type destination struct {
+	State   store.DestinationState `json:"state"`
+	For     output.Seconds         `json:"for_seconds"`
+	Error   string                 `json:"error,omitempty"`
+	NextTry output.Seconds         `json:"next_try_seconds,omitempty"`
+}
+
+func destinationJSON(d store.Destination) *destination {
+	if d.State == store.DestinationUnknown {
+		return nil
+	}
+	return &destination{d.State, output.Seconds(d.For), d.Error, output.Seconds(d.NextTry)}
 }
 
 // partitionJSON is the JSON form of store.PartitionStatus.
@@ -48,12 +66,13 @@ type partitionJSON struct {
 
 // Owner is the JSON form of store.OwnerStatus.
 type Owner struct {
-	ID      string         `json:"id"`
-	Host    string         `json:"host"`
-	Version string         `json:"version"`
-	Alive   bool           `json:"alive"`
-	SeenAgo output.Seconds `json:"seen_ago_seconds"`
-	Started time.Time      `json:"started"`
+	ID          string         `json:"id"`
+	Host        string         `json:"host"`
+	Version     string         `json:"version"`
+	Alive       bool           `json:"alive"`
+	SeenAgo     output.Seconds `json:"seen_ago_seconds"`
+	Started     time.Time      `json:"started"`
+	Destination *destination   `json:"destination,omitempty"`
 }
 
 func forJSON(s store.Status) statusJSON {
@@ -61,7 +80,8 @@ func forJSON(s store.Status) statusJSON {
 	for i, r := range s.Relays {
 		out.Relays[i] = relayJSON{
 			Name: r.Name, Kind: r.Kind, Topics: r.Topics, Backlog: r.Backlog, Age: output.Seconds(r.Age),
-			Parked: r.Parked, OldestParked: output.Seconds(r.OldestParked), Held: r.Held,
+			Parked: r.Parked, OldestParked: output.Seconds(r.OldestParked), Held: r.Held, OldestHeld: output.Seconds(r.OldestHeld),
+			Undelivered: output.Seconds(r.OldestUndelivered), Destination: destinationJSON(r.DestinationOf()),
 			Dead: r.Dead, OldestDead: output.Seconds(r.OldestDead), Delivered: r.Delivered, Failed: r.Failed,
 			Partitions: make([]partitionJSON, len(r.Partitions)), Owners: Owners(r.Owners),
 		}
@@ -79,7 +99,7 @@ func forJSON(s store.Status) statusJSON {
 func Owners(owners []store.OwnerStatus) []Owner {
 	out := make([]Owner, len(owners))
 	for i, o := range owners {
-		out[i] = Owner{o.ID, o.Host, o.Version, o.Alive, output.Seconds(o.SeenAgo), o.Started}
+		out[i] = Owner{o.ID, o.Host, o.Version, o.Alive, output.Seconds(o.SeenAgo), o.Started, destinationJSON(o.Destination)}
 	}
 	return out
 }

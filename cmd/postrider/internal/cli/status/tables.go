@@ -56,6 +56,14 @@ func writeUnrouted(out io.Writer, all []store.UnroutedTopic) error {
 	return t.Flush()
 }
 
+// destinationState is whether a process reaches the destination, and since when.
+func destinationState(d store.Destination) string {
+	if d.State == store.DestinationUnknown {
+		return "-"
+	}
+	return string(d.State) + " for " + output.Ago(d.For)
+}
+
 // unroutedTopic returns the display name of a topic.
 func unroutedTopic(u store.UnroutedTopic) string {
 	if u.Topic == "" {
@@ -103,13 +111,13 @@ func writeDetails(out io.Writer, r store.RelayStatus) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n%s: processes\n", output.Printable(r.Name))
-	t = output.NewTable(out, "OWNER", "STATE", "SEEN", "STARTED", "VERSION")
+	t = output.NewTable(out, "OWNER", "STATE", "SEEN", "STARTED", "DESTINATION", "VERSION")
 	for _, o := range r.Owners {
 		state := "gone"
 		if o.Alive {
 			state = "alive"
 		}
-		t.Row(o.ID, state, output.Since(o.SeenAgo), output.Minute(o.Started), o.Version)
+		t.Row(o.ID, state, output.Since(o.SeenAgo), output.Minute(o.Started), destinationState(o.Destination), o.Version)
 	}
 	return t.Flush()
 }

@@ -1,0 +1,1 @@
+alter table {prefix}relays drop column destination;

@@ -1,0 +1,1 @@
+ALTER TABLE {prefix}relays DROP COLUMN destination;

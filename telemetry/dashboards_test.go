@@ -1,0 +1,85 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/telemetry"
+	"github.com/postrider/postrider/telemetry/internal/dashboard"
+)
+
+// expression is a query as Grafana sends it when everything is selected.
+func expression(q dashboard.Query) string {
+	return strings.NewReplacer("$store", ".*", "$relay", ".*", "$__rate_interval", "1m").Replace(q.Expr)
+}
+
+// TestDashboardsAreCurrent: the files are what the description says, and its queries use metrics and units that exist.
+func TestDashboardsAreCurrent(t *testing.T) {
+	t.Parallel()
+	for _, d := range dashboard.All() {
+		want, err := d.JSON()
+		must(t, err)
+		file := "../deploy/grafana/" + d.File + ".json"
+		if *update {
+			must(t, os.WriteFile(file, want, 0o644))
+		} else if got, err := os.ReadFile(file); err != nil || string(got) != string(want) {
+			t.Errorf("%s is not current; run: go test ./telemetry -run TestDashboardsAreCurrent -update (%v)", file, err)
+		}
+		for _, p := range d.Panels {
+			if p.Title == "" || p.Help == "" || p.Unit == "" || len(p.Queries) == 0 {
+				t.Errorf("%s: panel %+v is incomplete", d.File, p)
+			}
+			for _, q := range p.Queries {
+				for _, name := range unknownMetrics(q.Expr) {
+					if name != "postrider_late" {
+						t.Errorf("%s, %s: nothing exports %s", d.File, p.Title, name)
+					}
+				}
+				checkQuery(t, d.File+", "+p.Title, p.Unit, q.Expr)
+			}
+		}
+	}
+}
+
+// checkQuery checks that counters are used as rates, and nothing else is, and that the unit is that of the metric.
+func checkQuery(t *testing.T, where, unit, expr string) {
+	t.Helper()
+	for _, m := range telemetry.Metrics() {
+		used := strings.Contains(expr, m.Name+"{") || strings.Contains(expr, m.Name+"_bucket{")
+		if !used {
+			continue
+		}
+		rated := strings.Contains(expr, "rate("+m.Name) || strings.Contains(expr, "increase("+m.Name)
+		if rated == (m.Kind == telemetry.Gauge) {
+			t.Errorf("%s: %s is a %s: %s", where, m.Name, m.Kind, expr)
+		}
+		if m.Kind != telemetry.Counter && (m.Unit == "s") != (unit == "s") || m.Unit == "By" && unit != "bytes" {
+			t.Errorf("%s: %s has unit %q, the panel %q", where, m.Name, m.Unit, unit)
+		}
+	}
+}
+
+// TestDashboardQueriesParse: Prometheus understands each query.
+func TestDashboardQueriesParse(t *testing.T) {
+	t.Parallel()
+	promtool := servertest.Get(t, servertest.PromtoolBin)
+	var rules strings.Builder
+	rules.WriteString("groups:\n  - name: queries\n    rules:\n")
+	for _, d := range dashboard.All() {
+		for i, p := range d.Panels {
+			for n, q := range p.Queries {
+				fmt.Fprintf(&rules, "      - {record: %q, expr: %q}\n", fmt.Sprintf("query:%s:%d_%d", strings.ReplaceAll(d.File, "-", "_"), i, n), expression(q))
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "rules.yml")
+	must(t, os.WriteFile(file, []byte(rules.String()), 0o600))
+	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,137 @@
+// Package dashboard describes the dashboards of Grafana in deploy/grafana, which a test generates from it.
+package dashboard
+
+// Dashboard is a page of panels.
+type Dashboard struct {
+	// File is the name of its file without extension, and its UID.
+	File, Title string
+	Panels      []Panel
+}
+
+// Panel shows queries over time.
+type Panel struct {
+	Title, Help string
+	// Unit is Grafana's: "s", "bytes", "short", "ops", "percentunit".
+	Unit    string
+	Queries []Query
+}
+
+// Query is an expression of PromQL with the text of its legend.
+type Query struct{ Expr, Legend string }
+
+// The variables of all dashboards select stores and relays; the window of rates is four scrapes.
+const (
+	Selected = `store=~"$store",relay=~"$relay"`
+	Window   = "$__rate_interval"
+)
+
+const byRelay = "{{store}} {{relay}}"
+
+// state is a panel of the state of relays, which several processes export.
+func state(title, help, unit, metric string) Panel {
+	return Panel{title, help, unit, []Query{{"max by (store, relay, side) (" + metric + "{" + Selected + "})", byRelay}}}
+}
+
+// rate is a panel of what processes count, by one more label.
+func rate(title, help, metric, by string) Panel {
+	legend := byRelay
+	if by != "" {
+		legend, by = "{{"+by+"}}", ", "+by
+	}
+	return Panel{title, help, "ops", []Query{{"sum by (store, relay" + by + ") (rate(" + metric + "{" + Selected + "}[" + Window + "]))", legend}}}
+}
+
+// quantiles is a panel of the distribution of a histogram.
+func quantiles(title, help, metric, by string, selected string) Panel {
+	p := Panel{Title: title, Help: help, Unit: "s"}
+	for _, q := range []string{"0.5", "0.95", "0.99"} {
+		p.Queries = append(p.Queries, Query{
+			"histogram_quantile(" + q + ", sum by (le, " + by + ") (rate(" + metric + "_bucket" + selected + "[" + Window + "])))", "p" + q[2:] + " {{" + by + "}}",
+		})
+	}
+	return p
+}
+
+// All returns the dashboards.
+func All() []Dashboard {
+	return []Dashboard{delivery(), relays(), consumers(), database()}
+}
+
+func delivery() Dashboard {
+	return Dashboard{"postrider-delivery", "Postrider: delivery", []Panel{
+		{"Late share of the last hour", "The objective allows 0.5%.", "percentunit",
+			[]Query{{"store_relay_side:postrider_late:ratio1h{" + Selected + "}", byRelay}}},
+		{"Oldest undelivered message and its target", "Retried and held messages count, delayed ones do not.", "s", []Query{
+			{"max by (store, relay, side) (postrider_oldest_undelivered_seconds{" + Selected + "})", byRelay},
+			{"max by (store, relay, side) (postrider_delivery_target_seconds{" + Selected + "})", "target " + byRelay}}},
+		{"Written and delivered", "Per second.", "ops", []Query{
+			{`sum by (store) (rate(postrider_outbox_written_messages_total{store=~"$store"}[` + Window + `]))`, "written {{store}}"},
+			{"max by (store, relay, side) (rate(postrider_delivered_total{" + Selected + "}[" + Window + "]))", "delivered " + byRelay}}},
+		state("Backlog", "Undelivered messages that are not parked, counted up to 10,000.", "short", "postrider_backlog_messages"),
+		state("Open dead letters", "Counted up to 10,000.", "short", "postrider_dead_letters"),
+		rate("New dead letters", "Per second, by reason.", "postrider_dead_lettered_total", "reason"),
+		state("Held keys", "Counted up to 10,000.", "short", "postrider_held_keys"),
+		state("Longest held key", "How long it has been held.", "s", "postrider_held_keys_oldest_seconds"),
+		state("Processes", "Alive, by relay.", "short", "postrider_relay_processes"),
+		state("Destination up", "0: every process finds it unavailable.", "short", "postrider_destination_up"),
+	}}
+}
+
+func relays() Dashboard {
+	ofRelay := "{" + Selected + "}"
+	return Dashboard{"postrider-relay", "Postrider: relay", []Panel{
+		rate("Attempts by outcome", "Messages in calls, per second.", "postrider_relay_attempts_total", "outcome"),
+		quantiles("Time of a call", "Of the publisher or of a handler.", "postrider_relay_attempt_duration_seconds", "relay", ofRelay),
+		quantiles("Latency", "From writing to delivery, of messages that were never parked.", "postrider_relay_latency_seconds", "relay", ofRelay),
+		quantiles("Latency of parked messages", "From writing to delivery.", "postrider_relay_parked_latency_seconds", "relay", ofRelay),
+		{"Messages in a call", "Average.", "short", []Query{{"sum by (store, relay) (rate(postrider_relay_batch_messages_sum" + ofRelay + "[" + Window +
+			"])) / sum by (store, relay) (rate(postrider_relay_batch_messages_count" + ofRelay + "[" + Window + "]))", byRelay}}},
+		rate("Wake-ups", "Reads of the log, by what caused them.", "postrider_relay_wakeups_total", "by"),
+		rate("Messages read", "Fresh, late, and parked ones that are due.", "postrider_relay_fetched_messages_total", "kind"),
+		quantiles("Time to record outcomes", "Of a settlement.", "postrider_relay_settle_duration_seconds", "relay", ofRelay),
+		rate("Parked", "By reason.", "postrider_relay_parked_total", "reason"),
+		{"Messages in memory and their limit", "Of all processes.", "short", []Query{
+			{"sum by (store, relay) (postrider_relay_in_flight_messages" + ofRelay + ")", byRelay},
+			{"sum by (store, relay) (postrider_relay_in_flight_limit_messages" + ofRelay + ")", "limit " + byRelay}}},
+		{"Calls in progress and their limit", "Of all processes.", "short", []Query{
+			{"sum by (store, relay) (postrider_relay_calls" + ofRelay + ")", byRelay},
+			{"sum by (store, relay) (postrider_relay_calls_limit" + ofRelay + ")", "limit " + byRelay}}},
+		rate("Changes of leases", "Gained, released, lost, expired.", "postrider_relay_lease_changes_total", "change"),
+		rate("Lost settlements", "Their messages may be delivered again.", "postrider_relay_lost_settlements_total", ""),
+		rate("Outages of the destination", "Found by a process.", "postrider_relay_destination_outages_total", ""),
+		rate("Errors", "Operations that failed and were repeated.", "postrider_relay_errors_total", "op"),
+	}}
+}
+
+func consumers() Dashboard {
+	const selected = `{store=~"$store"}`
+	return Dashboard{"postrider-consumer", "Postrider: consumer", []Panel{
+		{"Messages by outcome", "Per second.", "ops", []Query{{"sum by (store, consumer, outcome) (rate(postrider_consumer_messages_total" + selected + "[" + Window + "]))", "{{consumer}} {{outcome}}"}}},
+		{"Failed attempts", "Per second.", "ops", []Query{{"sum by (store, consumer) (rate(postrider_consumer_failed_attempts_total" + selected + "[" + Window + "]))", "{{consumer}}"}}},
+		quantiles("Time of a transaction", "With its handlers.", "postrider_consumer_transaction_duration_seconds", "consumer", selected),
+		quantiles("End to end", "From the message's time to the commit of its effect, on two clocks.", "postrider_consumer_end_to_end_seconds", "consumer", selected),
+		{"Connected", "0: no process can read.", "short", []Query{{"max by (store, consumer) (postrider_consumer_connected" + selected + ")", "{{consumer}}"}}},
+		{"Remembered IDs", "Counted up to 10,000.", "short", []Query{{"max by (store, consumer) (postrider_consumer_remembered_ids" + selected + ")", "{{consumer}}"}}},
+		{"Oldest remembered ID", "Compare it with how long the source may deliver a message again.", "s", []Query{{"max by (store, consumer) (postrider_consumer_remembered_oldest_seconds" + selected + ")", "{{consumer}}"}}},
+		{"Replaced logs", "The source lost messages, or is another one.", "short", []Query{{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "{{consumer}}"}}},
+	}}
+}
+
+func database() Dashboard {
+	const selected = `{store=~"$store"}`
+	simple := func(title, help, unit, how, metric string) Panel {
+		return Panel{title, help, unit, []Query{{how + " by (store) (" + metric + selected + ")", "{{store}}"}}}
+	}
+	return Dashboard{"postrider-database", "Postrider: database and processes", []Panel{
+		simple("Store up", "0: no process can read it.", "short", "max", "postrider_store_up"),
+		quantiles("Time to read the state", "Once for all scrapes of a process.", "postrider_store_read_duration_seconds", "store", selected),
+		simple("Clock skew", "Process minus database.", "s", "max", "postrider_clock_skew_seconds"),
+		simple("Free space", "Of the file system with the data, if its path is known.", "bytes", "min", "postrider_store_free_bytes"),
+		simple("Time since maintenance", "By any process.", "s", "min", "postrider_maintenance_age_seconds"),
+		{"Messages dropped from the log", "Per second.", "ops", []Query{{"sum by (store) (rate(postrider_log_dropped_messages_total" + selected + "[" + Window + "]))", "{{store}}"}}},
+		state("Partitions without an owner", "They should be 0 while processes run.", "short", "postrider_partitions_unowned"),
+		state("Time since the last settlement", "In the partition with a backlog where that is longest.", "s", "postrider_last_settlement_age_seconds"),
+		{"Programs", "Version and Go version.", "short", []Query{{"count by (version, go_version) (postrider_build_info)", "{{version}} {{go_version}}"}}},
+		{"Memory", "Resident, by process.", "bytes", []Query{{"process_resident_memory_bytes and on (instance) postrider_build_info", "{{instance}}"}}},
+	}}
+}
