@@ -13,8 +13,6 @@ import (
 
 // TestCallThatOutlivesItsRelay: a relay is stopped while a handler ignores that its context has ended, and another relay of the
 // same name takes over in the same process. What the handler works on waits for it, and nothing else does.
-//
-// size: a table of cases and the loop that runs them.
 func TestCallThatOutlivesItsRelay(t *testing.T) {
 	t.Parallel()
 	key := keysIn(0, 1)[0]
