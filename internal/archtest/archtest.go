@@ -52,7 +52,7 @@ var rooms = []room{
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "internal"}},
 	// These may use everything, ignoring tests.
-	{"admin", []string{".", "internal", "store", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "held", "inspect"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},
