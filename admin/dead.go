@@ -24,14 +24,14 @@ type Dead struct {
 	HoldsKey bool `json:"holds_key,omitempty"`
 }
 
-// Causes groups the open dead letters that match a filter by relay, type and cause, most frequent first.
+// Causes groups the open dead letters that match a filter by relay, type and normalized cause, most frequent first.
 func (s *Service) Causes(ctx context.Context, p Principal, f store.DeadFilter, limit int) ([]store.CauseCount, error) {
 	if err := s.allow(ctx, p, "Causes", ""); err != nil {
 		return nil, err
 	}
 	counts, err := s.dead().CountCauses(ctx, s.searchable(p, f), limit)
 	for i := range counts {
-		counts[i].Cause = s.cause(p, counts[i].Type, counts[i].Cause)
+		counts[i].Cause = store.NormalizeCause(counts[i].Cause)
 	}
 	return counts, err
 }

@@ -19,8 +19,8 @@
 //
 // # Redaction
 //
-// A payload is hidden, for every role, unless a [Rule] shows it. Causes can contain parts of payloads: who may not see payloads
-// gets them normalized, as [store.NormalizeCause] does.
+// A payload is hidden, for every role, unless a [Rule] shows it. Causes can quote payloads: they are normalized, as by
+// [store.NormalizeCause], unless a rule shows them too.
 //
 // # Reviews
 //

@@ -176,7 +176,7 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 			o.Problems = append(o.Problems, problem)
 		}
 	}
-	if err := s.more(ctx, p, &o); err != nil {
+	if err := s.more(ctx, &o); err != nil {
 		return Overview{}, err
 	}
 	order := map[Tone]int{Bad: 0, Warn: 1, Quiet: 2}
@@ -192,14 +192,14 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 }
 
 // more adds what the status does not have: dead letters by cause, sagas and redrives.
-func (s *Service) more(ctx context.Context, p Principal, o *Overview) error {
+func (s *Service) more(ctx context.Context, o *Overview) error {
 	if o.Dead.N > 0 {
 		causes, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
 		if err != nil {
 			return err
 		}
 		for _, c := range causes {
-			o.Problems = append(o.Problems, deadProblem(c, s.cause(p, c.Type, c.Cause), o.At))
+			o.Problems = append(o.Problems, deadProblem(c, store.NormalizeCause(c.Cause), o.At))
 		}
 	}
 	counts, err := s.store.CountSagas(ctx)

@@ -24,6 +24,8 @@ type Rule struct {
 	Hide []string
 	// Headers are patterns of names of headers that are shown.
 	Headers []string
+	// Causes shows causes as they are, and the answers of receivers. Both can quote the payload.
+	Causes bool
 }
 
 // Segment is a part of a payload that is shown: a text, or the place of a hidden value.
@@ -52,9 +54,10 @@ func (s *Service) ruleFor(kind string) *Rule {
 	return nil
 }
 
-// seesCauses reports whether the principal gets causes as they are: they can quote the payload.
+// seesCauses reports whether the principal gets causes as they are.
 func (s *Service) seesCauses(p Principal, kind string) bool {
-	return p.Role.May("Content") && s.ruleFor(kind) != nil
+	rule := s.ruleFor(kind)
+	return rule != nil && rule.Causes && p.Role.May("Content")
 }
 
 // cause returns a cause as the principal may see it.

@@ -106,6 +106,9 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 	if r.Causes, err = s.dead().CountCauses(ctx, f, reviewCauses); err != nil {
 		return r, err
 	}
+	for i := range r.Causes {
+		r.Causes[i].Cause = store.NormalizeCause(r.Causes[i].Cause)
+	}
 	if err := s.look(ctx, &r); err != nil {
 		return r, err
 	}
@@ -126,7 +129,7 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 		}
 		return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: reviewKind, ID: r.ID, Expires: r.Expires, Body: body})
 	})
-	return s.shownReview(p, r), err
+	return r, err
 }
 
 // looked is how many of the dead letters a review looks at one by one.
@@ -172,14 +175,6 @@ func (r *Review) count(ctx context.Context, w store.Writer) (err error) {
 	return err
 }
 
-// shownReview hides causes.
-func (s *Service) shownReview(p Principal, r Review) Review {
-	for i := range r.Causes {
-		r.Causes[i].Cause = s.cause(p, r.Causes[i].Type, r.Causes[i].Cause)
-	}
-	return r
-}
-
 // ShowReview returns a review. Errors: ErrNoReview.
 func (s *Service) ShowReview(ctx context.Context, p Principal, id string) (r Review, err error) {
 	if err := s.allow(ctx, p, "ShowReview", ""); err != nil {
@@ -189,7 +184,7 @@ func (s *Service) ShowReview(ctx context.Context, p Principal, id string) (r Rev
 		r, _, err = findReview(ctx, read, id)
 		return err
 	})
-	return s.shownReview(p, r), err
+	return r, err
 }
 
 func findReview(ctx context.Context, r store.Reader, id string) (v Review, rec store.Record, err error) {
@@ -247,7 +242,7 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 		}
 		return nil
 	})
-	return s.shownReview(p, r), discarded, err
+	return r, discarded, err
 }
 
 // reviewed returns records that check the review, and mark it as carried out, in the transaction of the first change.

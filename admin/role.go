@@ -115,3 +115,6 @@ func (r Role) May(a Action) bool {
 	needs, ok := permissions[a]
 	return ok && r.Includes(needs.role)
 }
+
+// Needs returns the role that an action needs, "" for an unknown one.
+func (a Action) Needs() Role { return permissions[a].role }

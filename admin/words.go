@@ -80,5 +80,5 @@ func escape(segment string) string { return url.PathEscape(segment) }
 
 // GroupPath is the path of the page of a group of dead letters.
 func GroupPath(c store.CauseCount) string {
-	return "/dead/groups/" + escape(c.Fingerprint) + "?" + url.Values{"relay": {c.Relay}, "type": {c.Type}}.Encode()
+	return "/causes/" + escape(c.Fingerprint) + "?" + url.Values{"relay": {c.Relay}, "type": {c.Type}}.Encode()
 }
