@@ -20,7 +20,7 @@ const (
 	Stalled    Word = "Stalled"     // live processes and undelivered messages, and nothing settled for two minutes
 	Behind     Word = "Behind"      // the oldest undelivered message is older than the target
 	Failing    Word = "Failing"     // more than 5% of the last five minutes' attempts failed
-	Delivering Word = "Delivering"  // it delivered something in the last minute
+	Delivering Word = "Delivering"  // it has something to deliver, or delivered something in the last minute
 	Idle       Word = "Idle"        // nothing to deliver
 )
 
@@ -149,7 +149,7 @@ func (i *RelayInfo) word(target time.Duration) Word {
 		return Behind
 	case i.Attempts >= failingOf && i.FailedShare > failingFrom:
 		return Failing
-	case i.PerSecond > 0, i.PerSecond < 0 && settled >= 0 && settled < time.Minute && i.Delivered > 0:
+	case i.Waiting.N > 0, i.PerSecond > 0, i.PerSecond < 0 && settled >= 0 && settled < time.Minute && i.Delivered > 0:
 		return Delivering
 	}
 	return Idle

@@ -112,8 +112,12 @@ func places(list []inspect.Place) (rows []placeRow, worst int) {
 // link is a button to another page.
 type link struct{ Text, Path string }
 
+func unknown(p placeRow) bool { return p.State == inspect.Unknown && p.Kind == store.KindRelay }
+
 // messageData is what the page of a message shows.
 type messageData struct {
+	// Unknown are the relays at which nothing is known about it.
+	Unknown  string
 	E        inspect.Explanation
 	Mark     mark
 	Sentence []string
@@ -136,6 +140,15 @@ func (h *Handler) message(w http.ResponseWriter, r *http.Request, p admin.Princi
 		worst := 0
 		d.Places, worst = places(e.Places)
 		d.Mark = [...]mark{{"muted", "check", ""}, {"muted", "clock", ""}, {"warn", "triangle", ""}, {"bad", "octagon", ""}}[worst]
+		if known := slices.DeleteFunc(slices.Clone(d.Places), unknown); len(known) > 0 {
+			var names []string
+			for _, place := range d.Places {
+				if unknown(place) {
+					names = append(names, place.Name)
+				}
+			}
+			d.Places, d.Unknown = known, strings.Join(names, ", ")
+		}
 		d.sentence()
 		d.Events = timeline(e)
 		for i := range d.Events {
@@ -456,10 +469,7 @@ func transitionEvent(t store.SagaTransition) event {
 	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: upper(strings.TrimSpace(t.Input + " " + t.Step)), Evidence: fmt.Sprintf("revision %d", t.Rev)}
 	var parts []string
 	for _, entry := range t.Entries {
-		text := strings.TrimSpace(entry.Name + " " + entry.Step)
-		if entry.Text != "" {
-			text += " (" + entry.Text + ")"
-		}
+		text := entryText(entry)
 		parts = append(parts, text)
 		switch {
 		case strings.Contains(entry.Name, "stuck"), strings.Contains(entry.Name, "exhausted"):
@@ -482,4 +492,23 @@ func transitionEvent(t store.SagaTransition) event {
 		e.Bold += ":"
 	}
 	return e
+}
+
+// entryText says what happened: "ship refused: address not served" for "step.refused".
+func entryText(e store.SagaEntry) string {
+	what, did, _ := strings.Cut(e.Name, ".")
+	did = strings.ReplaceAll(did, "_", " ")
+	switch what {
+	case "step":
+		did = strings.TrimSpace(e.Step + " " + did)
+	case "undo":
+		did = strings.TrimSpace("undo of " + e.Step + " " + did)
+	case "saga":
+	default:
+		did = strings.TrimSpace(e.Name + " " + e.Step)
+	}
+	if e.Text != "" {
+		did += ": " + e.Text
+	}
+	return did
 }

@@ -35,6 +35,7 @@ func (h *Handler) functions() template.FuncMap {
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
 		"join":  func(list []string) string { return strings.Join(list, ", ") },
+		"upper": upper,
 		"sub":   func(a, b int) int { return a - b },
 		"int64": func(n int) int64 { return int64(n) },
 		"owned": owned, "spark": spark, "chart": chart, "chartLine": chartLine, "chartRows": chartRows, "meter": meter,

@@ -52,7 +52,7 @@ var rooms = []room{
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "internal"}},
 	// These may use everything, ignoring tests.
-	{"admin/web/webtest", []string{".", "store", "store/memory"}},
+	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter"}},
 	{"admin", []string{".", "internal", "store", "deadletter", "held", "inspect"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},

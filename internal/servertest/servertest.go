@@ -36,6 +36,7 @@ const (
 	RabbitMQBin    Name = "POSTRIDER_TEST_RABBITMQ_BIN"
 	PgBenchBin     Name = "POSTRIDER_TEST_PGBENCH_BIN"
 	PgBouncerBin   Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
+	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 )

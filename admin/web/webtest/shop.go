@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -26,6 +27,28 @@ type Shop struct {
 	err error
 	// Held is a held key, Dead the ID of a dead-lettered message, Delivered that of a delivered one.
 	Held, Dead, Delivered string
+}
+
+// Open selects the open dead letters.
+var Open = store.DeadFilter{}
+
+// Of selects the dead letters of one cause.
+func Of(c store.CauseCount) store.DeadFilter {
+	return store.DeadFilter{Relay: c.Relay, Type: c.Type, Fingerprint: c.Fingerprint}
+}
+
+// Step carries out one step of each running redrive.
+func (s *Shop) Step(ctx context.Context) error {
+	dead := deadletter.New(s)
+	for r, err := range dead.ListRedrives(ctx, store.RedriveRunning) {
+		if err == nil {
+			_, _, err = dead.StepRedrive(ctx, r.ID, 100)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const partitions = 4

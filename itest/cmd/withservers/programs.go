@@ -30,6 +30,7 @@ var programs = map[string]program{
 	"mvn":             {exec.LookPath, []string{"maven"}},
 	"java":            {exec.LookPath, []string{"default-jre-headless"}},
 	"pgbouncer":       {lookSystem, []string{"pgbouncer"}},
+	"chromium":        {exec.LookPath, []string{"chromium", "fonts-inter", "fonts-noto-core"}},
 }
 
 // program returns the path of a program, which it installs if it is missing.

@@ -31,6 +31,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.program("pgbench")
 	case servertest.PgBouncerBin:
 		return s.program("pgbouncer")
+	case servertest.ChromiumBin:
+		return s.program("chromium")
 	}
 	return "", fmt.Errorf("there is no %s", name)
 }
