@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/postrider/postrider/admin"
@@ -109,21 +110,22 @@ type (
 
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
-	return append(h.readRoutes(), h.writeRoutes()...)
+	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes())
 }
 
-func (h *Handler) readRoutes() []apiRoute {
+func (h *Handler) statusRoutes() []apiRoute {
 	s := h.service
-	filter := []string{"relay", "type", "key", "fingerprint", "state"}
 	return []apiRoute{
 		{"GET", "/me", "", "Who you are, and your role.", nil, nil, meAnswer{}, func(c call) (any, error) {
 			return meAnswer{c.p.Subject, c.p.String(), c.p.Role}, nil
 		}},
-		{"GET", "/status", "Overview", "Problems, relays and consumers, with counts and rates.", nil, nil, admin.Overview{}, func(c call) (any, error) {
-			return s.Overview(c.r.Context(), c.p)
+		{"GET", "/status", "Overview", "Problems, relays and consumers, with counts and rates.", nil, nil, statusAnswer{}, func(c call) (any, error) {
+			o, err := s.Overview(c.r.Context(), c.p)
+			return newStatusAnswer(o), err
 		}},
-		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, admin.RelayPage{}, func(c call) (any, error) {
-			return s.Relay(c.r.Context(), c.p, c.path("relay"))
+		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
+			r, err := s.Relay(c.r.Context(), c.p, c.path("relay"))
+			return newRelayPageAnswer(r), err
 		}},
 		{"GET", "/held", "HeldKeys", "Held keys, longest held first.", []string{"relay", "limit"}, nil, []store.HeldInfo{}, func(c call) (any, error) {
 			return s.HeldKeys(c.r.Context(), c.p, c.v.Get("relay"), c.limit())
@@ -134,6 +136,13 @@ func (h *Handler) readRoutes() []apiRoute {
 			out.Held, out.Queued, err = s.HeldKey(c.r.Context(), c.p, c.path("relay"), c.path("key"), c.limit())
 			return out, err
 		}},
+	}
+}
+
+func (h *Handler) readRoutes() []apiRoute {
+	s := h.service
+	filter := []string{"relay", "type", "key", "fingerprint", "state"}
+	return []apiRoute{
 		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first.", append(filter, "after", "limit"), nil, deadPage{}, h.apiDead},
 		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause.", append(filter, "limit"), nil, []store.CauseCount{}, func(c call) (any, error) {
 			return s.Causes(c.r.Context(), c.p, deadFilter(c.v), c.limit())

@@ -77,6 +77,8 @@ func (s schemas) of(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[time.Duration]():
+		return object{"type": "string"} // answers have seconds, in numbers: a test finds others
 	case t.Kind() == reflect.Pointer:
 		return s.of(t.Elem())
 	case t.Kind() == reflect.String, t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):

@@ -17,7 +17,7 @@ type Flags struct {
 	Publisher, Name string
 	Topics, Only    []string
 	concurrency     int
-	listen          string
+	listen, admin   string
 	stopTimeout     time.Duration
 }
 
@@ -59,6 +59,7 @@ func blank(text string) bool { return strings.TrimSpace(text) == "" }
 func (p commands) overrideRelays(cmd *cobra.Command, c *config.Config, f Flags) error {
 	c.HTTP.Listen = cmp.Or(f.listen, c.HTTP.Listen)
 	c.StopTimeout = cmp.Or(f.stopTimeout, c.StopTimeout)
+	c.Admin.Listen = cmp.Or(f.admin, c.Admin.Listen)
 	if p.StoreFlag != "" || len(c.Relays) == 0 || len(c.AllStores()) == 0 {
 		s, err := p.SelectStore(c)
 		if err != nil {

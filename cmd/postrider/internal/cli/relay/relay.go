@@ -67,6 +67,7 @@ publisher.options, see docs/configuration.md.`,
 	s.IntVar(&f.concurrency, "concurrency", 0, "`n` calls to the broker under way at once (default 4)")
 	s.StringSliceVar(&f.Only, "only", nil, "run only these relays of the configuration, by `names`")
 	s.StringVar(&f.listen, "listen", "", "`address` for /livez and /readyz, e.g. :8080 (default none)")
+	s.StringVar(&f.admin, "admin", "", "`address` for the web UI and the HTTP API, e.g. 127.0.0.1:8686 (default none; see postrider serve)")
 	s.DurationVar(&f.stopTimeout, "stop-timeout", 0, "wait at most this `duration` for messages under way when ending (default 30s)")
 	return cmd
 }
@@ -99,6 +100,11 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.
 		return err
 	}
 	defer server.close()
+	site, err := p.serveAdmin(ctx, c, units, logger)
+	if err != nil {
+		return err
+	}
+	defer site()
 
 	errs := make([]error, len(units))
 	var running sync.WaitGroup
