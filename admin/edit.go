@@ -54,7 +54,7 @@ func (r *Rule) edited(original []byte, text string) ([]byte, error) {
 		return nil, ErrNotShown
 	}
 	if !json.Valid([]byte(text)) {
-		return nil, errors.New("the payload is not valid JSON")
+		return nil, fmt.Errorf("%w: the payload is not valid JSON", ErrInput)
 	}
 	hidden, err := r.hiddenValues(original)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -163,6 +164,27 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 	if err := s.allow(ctx, p, "Overview", ""); err != nil {
 		return Overview{}, err
 	}
+	s.latest.mu.Lock()
+	defer s.latest.mu.Unlock()
+	if time.Since(s.latest.at) < fresh {
+		return s.latest.overview, nil
+	}
+	o, err := s.look(ctx)
+	if err == nil {
+		s.latest.at, s.latest.overview = time.Now(), o
+	}
+	return o, err
+}
+
+// latest is the last overview, which serves everybody for a second: it has nothing that depends on who asks.
+type latest struct {
+	mu       sync.Mutex
+	at       time.Time
+	overview Overview
+}
+
+// look makes an overview.
+func (s *Service) look(ctx context.Context) (Overview, error) {
 	r, err := s.reading(ctx)
 	if err != nil {
 		return Overview{}, err

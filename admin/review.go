@@ -95,12 +95,12 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 		return r, err
 	}
 	if action != ReviewRedrive && action != ReviewDiscard {
-		return r, fmt.Errorf("a review is about %s or %s, not about %q", ReviewRedrive, ReviewDiscard, action)
+		return r, fmt.Errorf("%w: a review is about %s or %s, not about %q", ErrInput, ReviewRedrive, ReviewDiscard, action)
 	}
 	f = s.searchable(p, f)
 	f.State = ""
 	if err := (deadletter.Plan{Filter: f}).Validate(); err != nil {
-		return r, err
+		return r, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	r = Review{ID: postrider.NewID(), Action: action, Filter: f, By: p.String()}
 	if r.Causes, err = s.dead().CountCauses(ctx, f, reviewCauses); err != nil {
@@ -109,7 +109,7 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 	for i := range r.Causes {
 		r.Causes[i].Cause = store.NormalizeCause(r.Causes[i].Cause)
 	}
-	if err := s.look(ctx, &r); err != nil {
+	if err := s.inspect(ctx, &r); err != nil {
 		return r, err
 	}
 	for running, err := range s.dead().ListRedrives(ctx, store.RedriveRunning) {
@@ -135,8 +135,8 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 // looked is how many of the dead letters a review looks at one by one.
 const looked = 1_000
 
-// look counts keys, and what a redrive leaves out.
-func (s *Service) look(ctx context.Context, r *Review) error {
+// inspect counts keys, and what a redrive leaves out.
+func (s *Service) inspect(ctx context.Context, r *Review) error {
 	keys := make(map[string]bool)
 	for l, err := range s.dead().ListDead(ctx, r.Filter, 0, looked) {
 		if err != nil {

@@ -40,6 +40,7 @@ type Service struct {
 	mu      sync.Mutex // protects what follows
 	history history
 
+	latest  latest
 	revoked revocations
 }
 

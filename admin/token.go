@@ -61,11 +61,11 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 	}
 	switch {
 	case strings.TrimSpace(name) == "" || len(name) > 64:
-		return "", t, errors.New("give the token a name of 1 to 64 bytes, which appears on record")
+		return "", t, fmt.Errorf("%w: give the token a name of 1 to 64 bytes, which appears on record", ErrInput)
 	case !role.Includes(Viewer) || !p.Role.Includes(role):
-		return "", t, fmt.Errorf("there is no role %q: use viewer, operator or admin", role)
+		return "", t, fmt.Errorf("%w: there is no role %q: use viewer, operator or admin", ErrInput, role)
 	case life <= 0 || life > MaxTokenLife:
-		return "", t, fmt.Errorf("a token is valid for up to %d days", MaxTokenLife/(24*time.Hour))
+		return "", t, fmt.Errorf("%w: a token is valid for up to %d days", ErrInput, MaxTokenLife/(24*time.Hour))
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails

@@ -32,7 +32,7 @@ func (h *Handler) see(w http.ResponseWriter, r *http.Request, path string, err e
 
 func (h *Handler) startReview(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	if err := r.ParseForm(); err != nil {
-		h.failWith(w, r, errInput)
+		h.failWith(w, r, admin.ErrInput)
 		return
 	}
 	f := deadFilter(r.PostForm)
@@ -47,7 +47,7 @@ func (h *Handler) executeReview(w http.ResponseWriter, r *http.Request, p admin.
 	var err error
 	if text := strings.TrimSpace(r.PostFormValue("rate")); text != "" {
 		if x.Rate, err = strconv.ParseFloat(text, 64); err != nil || x.Rate <= 0 || x.Rate > 1e6 {
-			err = fmt.Errorf("%w: the rate %q is not a number of messages per second above 0", errInput, text)
+			err = fmt.Errorf("%w: the rate %q is not a number of messages per second above 0", admin.ErrInput, text)
 		}
 	}
 	var v admin.Review
@@ -59,7 +59,7 @@ func (h *Handler) executeReview(w http.ResponseWriter, r *http.Request, p admin.
 		h.see(w, r, fmt.Sprintf("/redrives/%d", v.Redrive), nil)
 	case err == nil:
 		h.see(w, r, "/dead?done=discarded", nil)
-	case errors.Is(err, admin.ErrReason), errors.Is(err, errInput), errors.Is(err, admin.ErrReviewChanged):
+	case errors.Is(err, admin.ErrReason), errors.Is(err, admin.ErrInput), errors.Is(err, admin.ErrReviewChanged):
 		h.reviewAgain(w, r, p, id, x, err)
 	default:
 		h.failWith(w, r, err)
@@ -172,7 +172,7 @@ func (h *Handler) decide(w http.ResponseWriter, r *http.Request, p admin.Princip
 	switch d.Verb {
 	case store.VerbRetry, store.VerbSkip, store.VerbDead, store.VerbDeadAll:
 	default:
-		h.failWith(w, r, fmt.Errorf("%w: there is no decision %q", errInput, d.Verb))
+		h.failWith(w, r, fmt.Errorf("%w: there is no decision %q", admin.ErrInput, d.Verb))
 		return
 	}
 	done := "applied"

@@ -39,15 +39,15 @@ func (c call) limit() int {
 // body reads the body of a call, which is JSON without unknown fields.
 func (c call) body(into any) error {
 	if kind := c.r.Header.Get("Content-Type"); kind != "application/json" {
-		return fmt.Errorf("%w: the Content-Type is %q, not application/json", errInput, kind)
+		return fmt.Errorf("%w: the Content-Type is %q, not application/json", admin.ErrInput, kind)
 	}
 	d := json.NewDecoder(c.r.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%w: %v", errInput, err)
+		return fmt.Errorf("%w: %v", admin.ErrInput, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: there is more after the JSON object", errInput)
+		return fmt.Errorf("%w: there is more after the JSON object", admin.ErrInput)
 	}
 	return nil
 }

@@ -183,8 +183,34 @@ func (h *Handler) payloadOf(r *http.Request, p admin.Principal, d *messageData) 
 	return nil
 }
 
+// delivered returns a sentence if every relay that takes the message has delivered it.
+func (d *messageData) delivered() (text string, all bool) {
+	var names []string
+	for _, p := range d.Places {
+		switch p.State {
+		case inspect.Delivered, inspect.DeliveredOrSkipped:
+			names = append(names, p.Name)
+		case inspect.NotTaken, inspect.Unknown:
+		default:
+			return "", false
+		}
+	}
+	switch n := len(names); {
+	case n == 0:
+		return "", false
+	case n <= 3:
+		return "Delivered by " + strings.Join(names, ", ") + ".", true
+	default:
+		return fmt.Sprintf("Delivered by all %d relays that take it.", n), true
+	}
+}
+
 // sentence answers where the message is: the worst first, at most two places.
 func (d *messageData) sentence() {
+	if text, all := d.delivered(); all {
+		d.Sentence = []string{text}
+		return
+	}
 	more := 0
 	for _, p := range d.Places {
 		if p.State == inspect.NotTaken || p.State == inspect.Unknown {

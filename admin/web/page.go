@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
@@ -236,11 +237,11 @@ func statusOf(err error) int {
 	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrRedrivenTooOften, held.ErrRefused,
 		admin.ErrReviewChanged, store.ErrRecordChanged):
 		return http.StatusConflict
-	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, errInput):
+	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput):
+		return http.StatusBadRequest
+	}
+	if _, invalid := errors.AsType[*postrider.ValidationError](err); invalid {
 		return http.StatusBadRequest
 	}
 	return http.StatusServiceUnavailable
 }
-
-// errInput: the request is not understood.
-var errInput = errors.New("not understood")

@@ -224,7 +224,7 @@ func (h *Handler) group(w http.ResponseWriter, r *http.Request, p admin.Principa
 func number(r *http.Request, name string) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue(name), 10, 64)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%w: %q is not a number", errInput, r.PathValue(name))
+		return 0, fmt.Errorf("%w: %q is not a number", admin.ErrInput, r.PathValue(name))
 	}
 	return n, nil
 }

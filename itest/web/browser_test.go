@@ -190,3 +190,25 @@ func TestIncident(t *testing.T) {
 		t.Errorf("at %s, activity:\n%s", address, title)
 	}
 }
+
+// TestSignIn: the link fills in the code, and the button signs in.
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	shop, err := webtest.New(t.Context(), false)
+	must(t, err)
+	handler, err := web.New(admin.New(shop, admin.Config{Name: "shop"}), web.Config{Environment: web.Environment{Name: "Production", Tone: "production"}})
+	must(t, err)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	code := handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
+	ctx := browser(t)
+	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(server.URL+"/dead"), chromedp.WaitVisible("#code")))
+	if pictures != "" {
+		picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(pictures, "sign-in-1440-light.png"), picture, 0o600))
+	}
+	must(t, chromedp.Do(ctx, chromedp.Navigate(server.URL+"/signin?code="+code), chromedp.Click(`//button[contains(., "Sign in")]`),
+		chromedp.WaitVisible(`//h1[contains(., "problems in shop")]`), chromedp.Click(".user summary"),
+		chromedp.Click(`//button[contains(., "Sign out")]`), chromedp.WaitVisible("#code")))
+}
