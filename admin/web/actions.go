@@ -125,7 +125,7 @@ func (h *Handler) edit(w http.ResponseWriter, r *http.Request, p admin.Principal
 		h.failWith(w, r, pageErr)
 		return
 	}
-	out.Crumbs, out.Data = letterCrumbs(n, "Edit"), d
+	out.Crumbs, out.Data = deadCrumbs(n, "Edit"), d
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(min(statusOf(err), http.StatusConflict))
 	h.execute(w, "edit", out)
@@ -146,7 +146,7 @@ func (h *Handler) reveal(w http.ResponseWriter, r *http.Request, p admin.Princip
 		for name, value := range headers {
 			d.Headers = append(d.Headers, admin.Header{Name: name, Value: value})
 		}
-		out.Crumbs, out.Data = letterCrumbs(n, "Hidden values"), d
+		out.Crumbs, out.Data = deadCrumbs(n, "Hidden values"), d
 		return nil
 	})
 }

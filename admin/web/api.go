@@ -52,6 +52,14 @@ func (c call) body(into any) error {
 	return nil
 }
 
+// because reads the number in the path, and the reason in the body.
+func (c call) because(name string) (n int64, in reasonBody, err error) {
+	if n, err = number(c.r, name); err == nil {
+		err = c.body(&in)
+	}
+	return n, in, err
+}
+
 // apiRoute is one operation of the API. Routes and their description are made from the same table.
 type apiRoute struct {
 	method, path string
@@ -229,33 +237,21 @@ func (h *Handler) writeRoutes() []apiRoute {
 			return out, err
 		}},
 		{"POST", "/dead/{number}/redrive", "RedriveDead", "Sends one dead letter back.", nil, reasonBody{}, store.Redrive{}, func(c call) (any, error) {
-			var in reasonBody
-			n, err := number(c.r, "number")
-			if err == nil {
-				err = c.body(&in)
-			}
+			n, in, err := c.because("number")
 			if err != nil {
 				return nil, err
 			}
 			return s.RedriveDead(c.r.Context(), c.p, n, in.Reason)
 		}},
 		{"POST", "/dead/{number}/discard", "DiscardDead", "Drops one dead letter; it stays on record.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			var in reasonBody
-			n, err := number(c.r, "number")
-			if err == nil {
-				err = c.body(&in)
-			}
+			n, in, err := c.because("number")
 			if err != nil {
 				return nil, err
 			}
 			return nil, s.DiscardDead(c.r.Context(), c.p, n, in.Reason)
 		}},
 		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			var in reasonBody
-			id, err := number(c.r, "id")
-			if err == nil {
-				err = c.body(&in)
-			}
+			id, in, err := c.because("id")
 			if err != nil {
 				return nil, err
 			}
