@@ -99,7 +99,7 @@ type attributeNames struct {
 	aggregateVersion, sequence, recordedTime, otherHeaders, otherContentType string
 }
 
-func namesBehind(prefix string) *attributeNames {
+func prefixedNames(prefix string) *attributeNames {
 	return &attributeNames{
 		prefix:           prefix,
 		specVersion:      prefix + "specversion",

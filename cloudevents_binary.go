@@ -18,7 +18,7 @@ const cloudEventsTypes = "application/cloudevents"
 var traceHeaders = [...]string{"traceparent", "tracestate"}
 
 // Attribute names with the prefixes of the bindings for HTTP and NATS, Kafka, and AMQP.
-var httpNames, kafkaNames, amqpNames = namesBehind("ce-"), namesBehind("ce_"), namesBehind("cloudEvents_")
+var httpNames, kafkaNames, amqpNames = prefixedNames("ce-"), prefixedNames("ce_"), prefixedNames("cloudEvents_")
 
 func (c CloudEventsBinary) names() *attributeNames {
 	switch c.Prefix {
@@ -29,7 +29,7 @@ func (c CloudEventsBinary) names() *attributeNames {
 	case amqpNames.prefix:
 		return amqpNames
 	}
-	return namesBehind(c.Prefix)
+	return prefixedNames(c.Prefix)
 }
 
 // Headers yields names and values of the protocol headers for a message; send its Payload unchanged as the body. The W3C

@@ -14,7 +14,7 @@ import (
 const CloudEventsJSON = "application/cloudevents+json"
 
 // bareNames are the names of the JSON event format, without a prefix.
-var bareNames = namesBehind("")
+var bareNames = prefixedNames("")
 
 // EncodeCloudEvent returns the message as a CloudEvent in structured mode (JSON event format 1.0), with the attributes
 // that CloudEventsBinary lists. A payload that is valid JSON, nested up to 1,000 deep, and has a JSON ContentType becomes

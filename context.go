@@ -24,3 +24,18 @@ func MessageFromContext(ctx context.Context) *Message {
 	m, _ := ctx.Value(messageKey{}).(*Message)
 	return m
 }
+
+type maxAttemptsKey struct{}
+
+// ContextWithMaxAttempts returns a context that says after how many attempts the message being handled is dead-lettered. Relays
+// and consumers pass it to handlers.
+func ContextWithMaxAttempts(ctx context.Context, n int) context.Context {
+	return context.WithValue(ctx, maxAttemptsKey{}, n)
+}
+
+// MaxAttemptsFromContext returns after how many attempts the message being handled is dead-lettered, 0 if that is not known.
+// On the last attempt, Message.Attempt is equal to it.
+func MaxAttemptsFromContext(ctx context.Context) int {
+	n, _ := ctx.Value(maxAttemptsKey{}).(int)
+	return n
+}

@@ -101,17 +101,20 @@ func (d Definition[T]) New(data T) (*Message, error) {
 // Undecodable is the reason of dead letters whose payload does not match its definition.
 const Undecodable = "undecodable"
 
-// Decode reads the data of a message. A message without a schema version counts as version 1. A message of another
-// type or version, or one that cannot be decoded, yields a Dead error with the reason Undecodable, because no further
-// attempt could succeed.
+// Decode reads the data of a message. A message without a schema version counts as version 1. A message of a newer version
+// yields ErrUnhandled, because a process of a newer release can handle it. One of another type or an older version, or one
+// that cannot be decoded, yields a Dead error with the reason Undecodable, because no further attempt could succeed.
 func (d Definition[T]) Decode(m *Message) (Typed[T], error) {
 	t := Typed[T]{Message: m}
 	if err := d.Validate(); err != nil {
 		return t, fmt.Errorf("define message %q: %w", d.messageType, err)
 	}
 	if version := cmp.Or(m.SchemaVersion, 1); m.Type != d.messageType || version != d.version {
-		return t, Dead(Undecodable, fmt.Errorf("message is %s version %d, the definition is for %s version %d",
-			m.Type, version, d.messageType, d.version))
+		err := fmt.Errorf("message is %s version %d, the definition is for %s version %d", m.Type, version, d.messageType, d.version)
+		if m.Type == d.messageType && version > d.version {
+			return t, fmt.Errorf("%w: %w", ErrUnhandled, err)
+		}
+		return t, Dead(Undecodable, err)
 	}
 	if err := d.codec.Decode(m.Payload, &t.Data); err != nil {
 		return t, Dead(Undecodable, fmt.Errorf("decode %d bytes of %s as %s version %d: %w",

@@ -46,7 +46,7 @@
 //		return ship(ctx, m.Data.OrderID)
 //	})
 //
-// The error that a handler returns decides the outcome. Nil means delivered. [Retry], [Snooze], [Dead] and [Unavailable]
+// The error that a handler returns decides the outcome. Nil means delivered. [Retry], [Snooze], [Dead], [Discard] and [Unavailable]
 // select another outcome, also when wrapped. Any other error is retried with backoff until the attempts are used up.
 // Messages that a handler publishes record what caused them (see [ContextWithMessage]).
 //

@@ -18,8 +18,10 @@ const (
 	Retried
 	// Snoozed: postponed by Outcome.After; the attempt does not count.
 	Snoozed
-	// DeadLettered: no further attempt; the message moves to the dead letters.
+	// DeadLettered: no further attempt; the message moves to the dead letters, and waits there for an operator.
 	DeadLettered
+	// Discarded: no further attempt; the message moves to the dead letters, where it is on record as discarded.
+	Discarded
 	// BrokerUnavailable: nothing is wrong with the message; the whole destination cannot be reached.
 	BrokerUnavailable
 )
@@ -35,6 +37,8 @@ func (k OutcomeKind) String() string {
 		return "snoozed"
 	case DeadLettered:
 		return "dead"
+	case Discarded:
+		return "discarded"
 	case BrokerUnavailable:
 		return "unavailable"
 	default:
@@ -47,19 +51,19 @@ type Outcome struct {
 	Kind OutcomeKind
 	// After is the wait that the handler asked for; 0 means none.
 	After time.Duration
-	// Reason is the reason passed to Dead.
+	// Reason is the reason passed to Dead or Discard.
 	Reason string
-	// Err is the cause; nil for Delivered, and for Snooze and Dead without one.
+	// Err is the cause; nil for Delivered, and for Snooze, Dead and Discard without one.
 	Err error
 }
 
 // OutcomeOf returns the outcome that a handler's or publisher's error stands for, also when wrapped. A nil error is
-// Delivered; an error that Retry, Snooze, Dead and Unavailable did not make is Retried.
+// Delivered; an error that Retry, Snooze, Dead, Discard and Unavailable did not make is Retried.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Delivered}
 	}
-	if v, ok := errors.AsType[*verdict](err); ok {
+	if v, ok := errors.AsType[*outcomeError](err); ok {
 		o := v.outcome
 		if o.Err != nil {
 			o.Err = err
@@ -72,7 +76,7 @@ func OutcomeOf(err error) Outcome {
 // Retry asks for another attempt after a wait. The attempt counts, and after Config.MaxAttempts the message is
 // dead-lettered. If after is not positive, the relay's own backoff applies.
 func Retry(after time.Duration, err error) error {
-	return &verdict{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
+	return &outcomeError{Outcome{Kind: Retried, After: max(after, 0), Err: cause(err, "retry asked for")}}
 }
 
 // Snooze postpones the message without counting an attempt. A snoozed message with a key holds its key, since the
@@ -81,33 +85,45 @@ func Snooze(after time.Duration) error {
 	if after <= 0 {
 		after = time.Second
 	}
-	return &verdict{Outcome{Kind: Snoozed, After: after}}
+	return &outcomeError{Outcome{Kind: Snoozed, After: after}}
 }
 
 // Dead dead-letters the message at once, with a reason for the operator.
 func Dead(reason string, err error) error {
-	return &verdict{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
+	return &outcomeError{Outcome{Kind: DeadLettered, Reason: reason, Err: err}}
+}
+
+// Discard drops the message: nobody has to decide about it, and the next messages of its key follow, also where a dead letter
+// holds the key. The message stays on record: it is a dead letter in the state "discarded", with the reason and the error, and is
+// counted, shown and exported as such. What the handler did in its transaction is undone.
+func Discard(reason string, err error) error {
+	return &outcomeError{Outcome{Kind: Discarded, Reason: reason, Err: err}}
 }
 
 // Unavailable reports that the whole destination cannot be reached, so that every other message would fail too. The relay
 // opens its circuit: it counts no attempt, parks nothing, and sends one probe at a time until the destination is back.
 func Unavailable(err error) error {
-	return &verdict{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
+	return &outcomeError{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
 }
 
-// verdict carries an Outcome in an error value.
-type verdict struct{ outcome Outcome }
+// ErrUnhandled says that this process does not handle a message's type or schema version. A process of a newer release may:
+// the message is parked as unhandled, with its key held, and the attempt does not count. Relays and consumers find it by
+// themselves; a handler of many types may return it too, also wrapped.
+var ErrUnhandled = errors.New("no handler takes the message")
 
-func (v *verdict) Error() string {
+// verdict carries an Outcome in an error value.
+type outcomeError struct{ outcome Outcome }
+
+func (v *outcomeError) Error() string {
 	o := v.outcome
 	switch o.Kind {
 	case Snoozed:
 		return fmt.Sprintf("snoozed for %s", o.After)
-	case DeadLettered:
+	case DeadLettered, Discarded:
 		if o.Err == nil {
-			return "dead: " + o.Reason
+			return o.Kind.String() + ": " + o.Reason
 		}
-		return fmt.Sprintf("dead: %s: %v", o.Reason, o.Err)
+		return fmt.Sprintf("%s: %s: %v", o.Kind, o.Reason, o.Err)
 	case BrokerUnavailable:
 		return fmt.Sprintf("unavailable: %v", o.Err)
 	default:
@@ -115,7 +131,7 @@ func (v *verdict) Error() string {
 	}
 }
 
-func (v *verdict) Unwrap() error { return v.outcome.Err }
+func (v *outcomeError) Unwrap() error { return v.outcome.Err }
 
 func cause(err error, text string) error {
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-func TestBehind(t *testing.T) {
+func TestPredecessorFailed(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("cause")
 	head := &postrider.Message{ID: "head"}

@@ -22,8 +22,8 @@ type Publisher interface {
 	//   - errors.Is(err, context.Canceled) after ctx ended: never counts as an attempt.
 	//   - context.DeadlineExceeded: does not count as an attempt when no message of the call got an answer, nor any other
 	//     call meanwhile.
-	//   - Any other error belongs to its message and counts as an attempt, however many messages fail; Dead, Retry and
-	//     Snooze apply.
+	//   - Any other error belongs to its message and counts as an attempt, however many messages fail; Dead, Discard,
+	//     Retry and Snooze apply.
 	Publish(ctx context.Context, msgs []*Message) []error
 	// Capabilities returns the publisher's guarantees. They do not change during the publisher's lifetime.
 	Capabilities() Capabilities
@@ -41,6 +41,6 @@ type Capabilities struct {
 	DedupeWindow time.Duration
 }
 
-// Handler handles one message in this process. A nil error means delivered; see Retry, Snooze, Dead and Unavailable for
-// the other outcomes. Any other error is retried with backoff.
+// Handler handles one message in this process. A nil error means delivered; see Retry, Snooze, Dead, Discard and Unavailable
+// for the other outcomes. Any other error is retried with backoff.
 type Handler func(ctx context.Context, m *Message) error

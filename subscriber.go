@@ -74,9 +74,9 @@ type Delivery struct {
 
 // Position is a position in a broker's log.
 type Position struct {
-	// Epoch names the log incarnation as far as the broker tells: it changes when another log has the same name, e.g. a
+	// Incarnation identifies the log as far as the broker tells: it changes when another log has the same name, e.g. a
 	// topic that was deleted and recreated.
-	Epoch string
+	Incarnation string `json:"Epoch"`
 	// Partition names the log, e.g. "orders/3"; Offset rises within it.
 	Partition string
 	Offset    int64

@@ -192,12 +192,16 @@ func (f *faults) headers(headers map[string]string) {
 	if len(headers) == 0 {
 		return
 	}
-	if len(headers) > MaxHeaders {
-		f.add("headers", fmt.Sprintf("has %d entries", len(headers)), MaxHeaders)
-	}
-	bytes := 0
+	entries, bytes := len(headers), 0
 	for name, value := range headers {
+		if name == HeaderReplay || name == HeaderReplayFor {
+			entries--
+			continue
+		}
 		bytes += len(name) + len(value)
+	}
+	if entries > MaxHeaders {
+		f.add("headers", fmt.Sprintf("has %d entries", entries), MaxHeaders)
 	}
 	if bytes > MaxHeaderBytes {
 		f.add("headers", fmt.Sprintf("has %d bytes of names and values", bytes), MaxHeaderBytes)

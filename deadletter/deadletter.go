@@ -31,7 +31,7 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// Errors of operations on single dead letters.
+// Errors of operations on dead letters and redrives.
 var (
 	// ErrNotFound: no dead letter has this number.
 	ErrNotFound = errors.New("no such dead letter")
@@ -39,6 +39,10 @@ var (
 	ErrResolved = errors.New("dead letter is already resolved")
 	// ErrRedrivenTooOften: the message has been redriven as often as store.DeadFilter.MaxRedrives allows.
 	ErrRedrivenTooOften = errors.New("message was sent back too often")
+	// ErrEdited: someone else has edited the dead letter since it was read.
+	ErrEdited = errors.New("dead letter was edited meanwhile")
+	// ErrRedriveEnded: the redrive has finished, failed or been cancelled.
+	ErrRedriveEnded = errors.New("redrive has ended")
 )
 
 // DefaultMaxRedrives is how often a message may be redriven; Unbounded removes the limit.

@@ -60,12 +60,12 @@ func TestDriveKeepsTheRate(t *testing.T) {
 		end, err := deadletter.New(s).Drive(t.Context(), r.ID, nil)
 		must(t, err)
 		if took := time.Since(began); end.Done != 101 || took < 9*time.Second || took > 11*time.Second {
-			t.Errorf("%d letters at 10 a second took %s", end.Done, took)
+			t.Errorf("%d dead letters at 10 a second took %s", end.Done, took)
 		}
 	})
 }
 
-func TestDriveStopsWithItsContextAndGoesOnLater(t *testing.T) {
+func TestDriveStopsWithItsContextAndContinuesLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := withDead(t, memory.Config{}, 40)
@@ -158,11 +158,11 @@ func TestExportThatFails(t *testing.T) {
 	}
 	n, err = deadletter.New(s).Export(t.Context(), &disk{room: strings.Index(out.String(), `{"number":4`) + 10}, store.DeadFilter{})
 	if err == nil || n != 3 {
-		t.Errorf("exported %d letters to a disk with room for three, %v", n, err)
+		t.Errorf("exported %d dead letters to a disk with room for three, %v", n, err)
 	}
 }
 
-func TestExportWhileLettersAreEdited(t *testing.T) {
+func TestExportWhileDeadLettersAreEdited(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 2)
 	edit := func(number int64) {
@@ -196,7 +196,7 @@ func FuzzImport(f *testing.F) {
 		done, err := deadletter.New(s).Import(t.Context(), strings.NewReader(text), nil)
 		n, countErr := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{State: store.DeadAny})
 		if must(t, countErr); n != done.New || done.New > done.DeadLetters {
-			t.Errorf("%d letters are there after %+v, %v", n, done, err)
+			t.Errorf("%d dead letters are there after %+v, %v", n, done, err)
 		}
 		var first, second bytes.Buffer
 		all := store.DeadFilter{State: store.DeadAny}

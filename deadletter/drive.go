@@ -3,20 +3,15 @@ package deadletter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/postrider/postrider/internal/drive"
 	"github.com/postrider/postrider/store"
 )
 
-const (
-	stepLimit   = 500             // dead letters sent back in one transaction
-	stepTimeout = 2 * time.Minute // for one step, so that a hanging step does not delay others for longer
-	idleEvery   = 5 * time.Second // between polls for running redrives
-	wokenEvery  = time.Second     // the same after a wake-up: most wake-ups are for something else
-	retryWait   = time.Second     // after the redrives could not be read
-)
+// stepLimit is how many dead letters are sent back in one transaction.
+const stepLimit = 500
 
 // Drive drives a redrive until it has ended, and returns its final state. Other processes may drive it too. It calls
 // progress, unless nil, after each step.
@@ -41,7 +36,7 @@ func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)
 			}
 			return shown, nil
 		}
-		if err := pause(ctx, wait, nil); err != nil {
+		if err := drive.Wait(ctx, wait, nil); err != nil {
 			return r, err
 		}
 	}
@@ -52,113 +47,33 @@ func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)
 // every 5 seconds, and at once when the store signals work (Subscribe, as relays use it), but at most once a second.
 //
 // A step that fails does not delay other redrives: its cause is recorded in the redrive, logged, and the step is retried
-// with backoff until the redrive has failed (MaxFailures).
+// with backoff until the redrive has failed (store.MaxRedriveFailures).
 func (s Store) Run(ctx context.Context, logger *slog.Logger) {
-	d := driver{store: s, logger: logger}
-	if w, ok := s.records.(interface {
-		Subscribe() (<-chan struct{}, func())
-	}); ok {
-		woken, end := w.Subscribe()
-		defer end()
-		d.woken = woken
-	}
-	for ctx.Err() == nil {
-		d.looked = time.Now()
-		wait, err := d.round(ctx)
-		if err != nil && ctx.Err() == nil {
-			if wait = retryWait; !d.failing {
-				logger.Warn("redrives cannot go on, and are tried again", "error", err)
-			}
-		}
-		d.failing = err != nil
-		if d.wait(ctx, wait) != nil {
-			return
-		}
-	}
+	woken, end := drive.Woken(s.records)
+	defer end()
+	drive.Run(ctx, drive.Steps[int64]{What: "redrive", Running: s.running, Step: s.stepOf, Fail: s.failOf, Woken: woken}, logger)
 }
 
-// driver is the state of one Run call.
-type driver struct {
-	store   Store
-	logger  *slog.Logger
-	woken   <-chan struct{} // nil for a store that does not signal work
-	looked  time.Time
-	failing bool
-}
-
-// wait waits for the next poll.
-func (d *driver) wait(ctx context.Context, wait time.Duration) error {
-	if d.failing || wait < wokenEvery {
-		return pause(ctx, wait, nil)
-	}
-	begin := time.Now()
-	if err := pause(ctx, wait, d.woken); err != nil || time.Since(begin) >= wait {
-		return err
-	}
-	return pause(ctx, wokenEvery-time.Since(d.looked), nil)
-}
-
-// round runs one step of each running redrive and returns how long to wait before the next round. An error concerns the
-// store, not a single redrive.
-func (d *driver) round(ctx context.Context) (time.Duration, error) {
-	var running []store.Redrive
-	for r, err := range d.store.ListRedrives(ctx, store.RedriveRunning) {
+// running returns the redrives that are running.
+func (s Store) running(ctx context.Context) (running []drive.Operation[int64], err error) {
+	for r, err := range s.ListRedrives(ctx, store.RedriveRunning) {
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		running = append(running, r)
+		running = append(running, drive.Operation[int64]{ID: r.ID, Failures: r.Failures})
 	}
-	next := idleEvery
-	for _, r := range running {
-		wait, err := d.step(ctx, r)
-		if err != nil {
-			return 0, err
-		}
-		next = min(next, wait)
-	}
-	return next, nil
+	return running, nil
 }
 
-// step runs one step of a redrive and returns how long to wait before the next one, or records that the step has failed.
-func (d *driver) step(ctx context.Context, r store.Redrive) (time.Duration, error) {
-	bounded, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	after, wait, err := d.store.StepRedrive(bounded, r.ID, stepLimit)
-	switch {
-	case err == nil && after.State == store.RedriveRunning:
-		return wait, nil
-	case err == nil, errors.Is(err, store.ErrNoRedrive):
-		return idleEvery, nil
-	case ctx.Err() != nil:
-		return 0, err
-	case bounded.Err() != nil:
-		err = fmt.Errorf("it took longer than %s: %w", stepTimeout, err)
+func (s Store) stepOf(ctx context.Context, id int64) (running bool, wait time.Duration, err error) {
+	r, wait, err := s.StepRedrive(ctx, id, stepLimit)
+	if errors.Is(err, store.ErrNoRedrive) {
+		return false, 0, nil
 	}
-	noting, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	noted, noteErr := d.store.FailRedrive(noting, r.ID, r.Failures, err.Error())
-	if noteErr != nil {
-		return 0, err
-	}
-	if noted.State == store.RedriveFailed {
-		d.logger.Error("redrive has failed; fix the cause and start another one", "redrive", r.ID, "error", err)
-		return idleEvery, nil
-	}
-	d.logger.Warn("step of a redrive has failed, and is tried again", "redrive", r.ID, "failures", noted.Failures, "error", err)
-	return backoff(noted), nil
+	return r.State == store.RedriveRunning, wait, err
 }
 
-// pause waits for a duration, or until woken.
-func pause(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-woken:
-	case <-ctx.Done():
-	}
-	return ctx.Err()
+func (s Store) failOf(ctx context.Context, o drive.Operation[int64], cause string) (failures int, ended bool, err error) {
+	r, err := s.FailRedrive(ctx, o.ID, o.Failures, cause)
+	return r.Failures, r.State == store.RedriveFailed, err
 }

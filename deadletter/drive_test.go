@@ -126,11 +126,11 @@ func TestRedriveThatFailsHoldsUpNoOther(t *testing.T) {
 			t.Errorf("redrive after eight minutes of failures: %+v, want it running", r)
 		}
 		time.Sleep(12 * time.Minute)
-		if r := shown(t, s, bad.ID); r.State != store.RedriveFailed || r.Failures != deadletter.MaxFailures || s.steps != r.Failures {
+		if r := shown(t, s, bad.ID); r.State != store.RedriveFailed || r.Failures != store.MaxRedriveFailures || s.steps != r.Failures {
 			t.Errorf("redrive after %d steps that failed: %+v", s.steps, r)
 		}
-		if n := strings.Count(log(), "letter 1 has no history"); n != deadletter.MaxFailures || strings.Count(log(), `"redrive has failed;`) != 1 {
-			t.Errorf("%d failures were logged, want %d and the end: %s", n, deadletter.MaxFailures, log())
+		if n := strings.Count(log(), "letter 1 has no history"); n != store.MaxRedriveFailures || strings.Count(log(), `"redrive has failed;`) != 1 {
+			t.Errorf("%d failures were logged, want %d and the end: %s", n, store.MaxRedriveFailures, log())
 		}
 		if again, err := deadletter.New(s).Drive(t.Context(), bad.ID, nil); err != nil || again.State != store.RedriveFailed {
 			t.Errorf("driven after it has failed: %+v, %v", again, err)

@@ -6,18 +6,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/postrider/postrider/internal/drive"
 	"github.com/postrider/postrider/store"
 )
-
-// Errors of operations on redrives.
-var (
-	// ErrRedriveEnded: the redrive has finished, failed or been cancelled.
-	ErrRedriveEnded = errors.New("redrive has ended")
-)
-
-// MaxFailures is how many steps of a redrive may fail in a row. The wait after each doubles from a second to a minute, so
-// the redrive fails after about a quarter of an hour.
-const MaxFailures = 20
 
 // Plan describes a redrive to start.
 type Plan struct {
@@ -60,16 +51,16 @@ func batch(r store.Redrive, limit int) int {
 }
 
 // take records a step of a redrive, at now, over these dead letters, and returns the numbers of those to send back.
-func take(r *store.Redrive, letters []store.OpenDead, now time.Time) []int64 {
+func take(r *store.Redrive, open []store.OpenDead, now time.Time) []int64 {
 	r.Failures, r.Cause, r.NextAt = 0, "", time.Time{}
 	send := []int64{}
-	for _, l := range letters {
+	for _, l := range open {
 		if r.Position = l.Number; allows(r.Filter, l.Redrives) {
 			send = append(send, l.Number)
 		}
 	}
 	r.Done += int64(len(send))
-	r.Refused += int64(len(letters) - len(send))
+	r.Refused += int64(len(open) - len(send))
 	r.Selected = max(r.Selected, r.Done+r.Refused) // one was being written while they were counted
 	if r.Rate > 0 {
 		r.NextAt = now.Add(time.Duration(min(float64(len(send))/r.Rate*float64(time.Second), float64(longestWait))))
@@ -83,7 +74,7 @@ func finish(r *store.Redrive, now time.Time) {
 	r.Skipped = r.Selected - r.Done - r.Refused
 }
 
-// fail records that a step of a redrive has failed, and when the next may be tried; after MaxFailures in a row the redrive has failed.
+// fail records that a step of a redrive has failed, and when the next may be tried; after store.MaxRedriveFailures in a row the redrive has failed.
 // seen is Failures as it was before that step, so that a step that fails in several processes counts once. It reports whether
 // anything has changed.
 func fail(r *store.Redrive, seen int, cause string, now time.Time) bool {
@@ -92,22 +83,12 @@ func fail(r *store.Redrive, seen int, cause string, now time.Time) bool {
 	}
 	r.Failures++
 	r.Cause = cause
-	if r.Failures >= MaxFailures {
+	if r.Failures >= store.MaxRedriveFailures {
 		r.State, r.EndedAt, r.NextAt = store.RedriveFailed, now, time.Time{}
 		return true
 	}
-	r.NextAt = now.Add(backoff(*r))
+	r.NextAt = now.Add(drive.Backoff(r.Failures))
 	return true
-}
-
-// The wait after a failed step doubles between these bounds.
-const (
-	retryMin = time.Second
-	retryMax = time.Minute
-)
-
-func backoff(r store.Redrive) time.Duration {
-	return min(retryMin<<min(max(r.Failures-1, 0), 10), retryMax)
 }
 
 // cancel records that someone has cancelled the redrive. Errors: ErrRedriveEnded.

@@ -12,9 +12,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// ErrEdited: someone else has edited the dead letter since it was read.
-var ErrEdited = errors.New("dead letter was edited meanwhile")
-
 // refuseEdited is the error for an edit based on an outdated version of the dead letter.
 func refuseEdited(number int64, seen, edits int) error {
 	return fmt.Errorf("%w: dead letter %d has %d edits and the editor saw %d; look at it again (postrider dead show %d)", ErrEdited,

@@ -83,10 +83,10 @@ func (s Store) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (
 // with the same relay, message ID and DiedAt already exists, and stays unchanged. New ones get new numbers and, since
 // their sequences mean nothing here, the store.ImportedSequence of these. They belong to no redrive of this outbox,
 // whatever store.DeadLetter.Redrive says. Concurrent calls do not import a dead letter twice.
-func (s Store) ImportDead(ctx context.Context, letters []store.ArchivedDead) (n int, err error) {
+func (s Store) ImportDead(ctx context.Context, archived []store.ArchivedDead) (n int, err error) {
 	err = s.records.Change(ctx, store.Operation{Method: "ImportDead", Doing: "import dead letters"}, func(w store.Writer) error {
 		n = 0
-		for _, a := range letters {
+		for _, a := range archived {
 			added, err := w.ImportDead(ctx, storable(a))
 			if err != nil {
 				return fmt.Errorf("dead letter %d: %w", a.Number, err)

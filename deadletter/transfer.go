@@ -48,19 +48,19 @@ func encodeLine(a store.ArchivedDead) ([]byte, error) {
 	if err := encoder.Encode(a); err != nil {
 		return nil, err
 	}
-	if line.Len() > MaxLine {
-		return nil, fmt.Errorf("it takes %d bytes with its edits, a line has up to %d", line.Len(), MaxLine)
+	if line.Len() > maxLine {
+		return nil, fmt.Errorf("it takes %d bytes with its edits, a line has up to %d", line.Len(), maxLine)
 	}
 	return line.Bytes(), nil
 }
 
-// MaxLine is the maximum length of a line that Import reads, in bytes.
-const MaxLine = 256 << 20
+// maxLine is the maximum length of a line, in bytes.
+const maxLine = 256 << 20
 
 // Limits of one import transaction.
 const (
-	importLetters = 100
-	importBytes   = 4 << 20
+	importBatch = 100
+	importBytes = 4 << 20
 )
 
 // Imported counts what an import did.
@@ -71,7 +71,7 @@ type Imported struct {
 }
 
 // Import reads the output of Export and adds the dead letters that do not exist yet, 100 of them or 4 MiB per
-// transaction, so that it can be repeated after an error. The error names the line. Lines have up to MaxLine bytes; empty
+// transaction, so that it can be repeated after an error. The error names the line. Lines have up to 256 MiB; empty
 // ones are skipped. It calls progress, unless nil, after each transaction.
 func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported)) (Imported, error) {
 	var done Imported
@@ -90,7 +90,7 @@ func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported))
 	}
 	in := bufio.NewReaderSize(r, 64<<10)
 	for line := 1; ; line++ {
-		text, readErr := readLine(in, MaxLine)
+		text, readErr := readLine(in, maxLine)
 		if readErr != nil && !errors.Is(readErr, io.EOF) {
 			return done, fmt.Errorf("line %d: %w", line, readErr)
 		}
@@ -102,7 +102,7 @@ func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported))
 			batch, size = append(batch, a), size+len(text)
 		}
 		last := errors.Is(readErr, io.EOF)
-		if len(batch) >= importLetters || size >= importBytes || last && len(batch) > 0 {
+		if len(batch) >= importBatch || size >= importBytes || last && len(batch) > 0 {
 			if err := flush(); err != nil {
 				return done, fmt.Errorf("import up to line %d: %w", line, err)
 			}

@@ -50,8 +50,8 @@ func (l listed) DeadLetters(_ context.Context, q store.DeadQuery) (found []store
 	return found, nil
 }
 
-// TestExportSurvivesALetterWithoutJSON: it is named, and the others follow.
-func TestExportSurvivesALetterWithoutJSON(t *testing.T) {
+// TestExportSurvivesADeadLetterWithoutJSON: it is named, and the others follow.
+func TestExportSurvivesADeadLetterWithoutJSON(t *testing.T) {
 	t.Parallel()
 	dead := func(number int64, year int) store.DeadLetter {
 		return store.DeadLetter{Number: number, Relay: "r", Message: &postrider.Message{ID: "m"}, DiedAt: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), State: store.DeadOpen}

@@ -110,8 +110,8 @@ func TestDecisionWaitsForTheCallThatIsOut(t *testing.T) {
 			t.Errorf("decided after the call: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if letters, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{MessageID: "m-1"}); letters != 0 || err != nil {
-			t.Errorf("the message was delivered and has %d dead letters, %v", letters, err)
+		if dead, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{MessageID: "m-1"}); dead != 0 || err != nil {
+			t.Errorf("the message was delivered and has %d dead letters, %v", dead, err)
 		}
 	})
 }

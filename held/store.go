@@ -214,15 +214,15 @@ func (s Store) Apply(ctx context.Context, name string, lease store.LeaseRef, id 
 	return err
 }
 
-// ForgetRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It
+// RemoveRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It
 // will never deliver what it has not delivered yet. With discard, its open dead letters and its parked messages are
 // recorded as dead letters discarded by the operator, with the reason, and its held keys end; without, it must not have
-// any. A relay that has never run, but for which dead letters were imported, can be removed too. ForgetRelay returns how
+// any. A relay that has never run, but for which dead letters were imported, can be removed too. RemoveRelay returns how
 // many were discarded. If a relay of this name returns, it starts over where its Start says, except for messages that have
 // a dead letter. Errors: store.ErrUnknownRelay, store.ErrAlive, store.ErrParked, store.ErrInUse (on SQLite sqlite.ErrBusy).
-func (s Store) ForgetRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
+func (s Store) RemoveRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	by, reason = stored.Text(by), stored.Text(reason)
-	op := store.Operation{Method: "ForgetRelay", Doing: "forget relay " + name}
+	op := store.Operation{Method: "RemoveRelay", Doing: "remove relay " + name}
 	err = s.records.Change(ctx, op, func(w store.Writer) error {
 		known, left, err := w.LockRelay(ctx, name)
 		if err != nil {
@@ -243,7 +243,7 @@ func (s Store) ForgetRelay(ctx context.Context, name, by, reason string, discard
 			return err
 		}
 		parked, err := w.DeadLetterParked(ctx, everything, store.MovedToDead{
-			Reason: "relay forgotten", State: store.DeadDiscarded, By: by, Resolution: reason,
+			Reason: "relay removed", State: store.DeadDiscarded, By: by, Resolution: reason,
 		})
 		if err != nil {
 			return err

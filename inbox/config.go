@@ -55,6 +55,8 @@ type ConsumerConfig struct {
 	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between 0 and min(BackoffMax,
 	// BackoffBase·2^(n−1)) ("full jitter"). Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
+	// Policies say otherwise for some message types; see relay.Policy. Default: none.
+	Policies []relay.Policy
 	// UnavailableWait is how long a message is parked, without counting an attempt, when its handler reports that a
 	// dependency is unavailable (postrider.Unavailable), or when earlier versions are missing. Default: 5 s.
 	UnavailableWait time.Duration
@@ -68,6 +70,8 @@ type ConsumerConfig struct {
 	Unhandled Unhandled
 	// UnhandledFor is how long such a message is held before it is dead-lettered. Default: forever.
 	UnhandledFor time.Duration
+	// Replays selects what happens to messages that an operator replayed. Default: HandleNamedReplays.
+	Replays Replays
 	// Versions orders the messages of a key by AggregateVersion. Default: none.
 	Versions *VersionGuard
 
@@ -191,6 +195,8 @@ func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults [
 	switch {
 	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
 		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
+	case c.Replays != HandleNamedReplays && c.Replays != HandleReplays:
+		fault("inbox: Replays is %d; give HandleNamedReplays or HandleReplays", c.Replays)
 	case c.Dedup != ByID && c.Dedup != ByPosition:
 		fault("inbox: Dedup is %d; give ByID or ByPosition", c.Dedup)
 	case c.RequireOrder && !caps.Ordered:
@@ -213,6 +219,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
+		Policies: c.Policies,
 	}
 }
 
@@ -223,10 +230,10 @@ func (c *ConsumerConfig) tooShort(caps postrider.SubscriberCapabilities) string 
 	case c.Dedup != ByID:
 		return ""
 	case caps.RedeliveryWindow == 0:
-		return fmt.Sprintf("the source may deliver a message again without limit, its ID is forgotten after %s: "+
+		return fmt.Sprintf("the source may deliver a message again without limit, its ID is removed after %s: "+
 			"limit the source's retention or redelivery, or remember by watermark", c.KeepIDs)
 	case c.KeepIDs < need:
-		return fmt.Sprintf("the source may deliver a message again for %s and you may replay for %s, its ID is forgotten "+
+		return fmt.Sprintf("the source may deliver a message again for %s and you may replay for %s, its ID is removed "+
 			"after %s: set KeepIDs to %s or more", caps.RedeliveryWindow, c.ReplayWindow, c.KeepIDs, need)
 	}
 	return ""

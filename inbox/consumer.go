@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -19,11 +20,11 @@ type Consumer[Tx any] struct {
 	cfg        ConsumerConfig
 	in         *Inbox[Tx]
 	store      store.Inbox[Tx]
-	opener     store.BeginBatcher[Tx]
+	batcher    store.BeginBatcher[Tx]
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
-	handlers   handlers[Tx]
-	aside      *relay.Relay // retries parked messages
+	handlers   handlers.Set[Handler[Tx]]
+	retries    *relay.Relay // retries parked messages
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
@@ -43,7 +44,7 @@ type Consumer[Tx any] struct {
 	bytes        int
 	received     uint64             // messages so far
 	sized        int64              // bytes so far
-	logs         map[string]logSeen // by partition and epoch; with ByPosition
+	logs         map[string]logSeen // by partition and incarnation; with ByPosition
 	storeFails   int                // consecutive transactions that the store failed to begin or commit
 	stats        Stats
 
@@ -67,7 +68,8 @@ type Stats struct {
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
 	// the tail that was consumed. Only with ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
-	// Skipped counts messages that were skipped because they have no handler or because of their aggregate's version.
+	// Skipped counts messages that were skipped because they have no handler, because of their aggregate's version, or
+	// because they were replayed.
 	Skipped int64 `json:"skipped"`
 	// Failed counts failed attempts, including those of previously parked messages.
 	Failed int64 `json:"failed"`
@@ -77,6 +79,8 @@ type Stats struct {
 	Held   int64 `json:"held"`
 	// Dead counts incoming messages that were dead-lettered. For messages dead-lettered after parking, see store.Status.
 	Dead int64 `json:"dead"`
+	// Discarded counts incoming messages that were discarded (postrider.Discard).
+	Discarded int64 `json:"discarded"`
 	// Lost counts messages that this process lost the right to settle, Unacknowledged those whose acknowledgement the
 	// broker did not accept: all of these are redelivered.
 	Lost           int64 `json:"lost"`
@@ -97,42 +101,38 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		return nil, err
 	}
 	c := &Consumer[Tx]{
-		cfg: cfg, in: in, store: in.store, opener: openerOf(in.store), subscriber: subscriber, caps: caps,
-		handlers: handlers[Tx]{
-			typed: make(map[string]map[int]Handler[Tx]), upcast: make(map[string]map[int]upcaster),
-			any: make(map[string]Handler[Tx]),
-		},
+		cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
 	c.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
-	c.calls, c.endCalls = context.WithCancel(context.Background())
-	if c.aside, err = relay.New(asideStore{in.store}, cfg.relay()); err != nil {
+	c.calls, c.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
+	if c.retries, err = relay.New(parkedStore{in.store}, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
 	}
 	return c, nil
 }
 
-// asideStore is a store.Relay without a log, since a consumer reads its source. It hides the store's optional interfaces,
+// parkedStore is a store.Relay without a log, since a consumer reads its source. It hides the store's optional interfaces,
 // such as removing old outbox messages, which are for the relays that read the outbox.
-type asideStore struct{ store.Relay }
+type parkedStore struct{ store.Relay }
 
 // Heartbeat implements store.Leases. A consumer has no filter of topics.
-func (s asideStore) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
+func (s parkedStore) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	owner.Topics = nil
 	return s.Relay.Heartbeat(ctx, name, owner, ttl)
 }
 
 // Acquire implements store.Leases, for a name that is a consumer's.
-func (s asideStore) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+func (s parkedStore) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	owner.Topics, req.Kind = nil, store.KindConsumer
 	return s.Relay.Acquire(ctx, name, owner, req)
 }
 
 // Fetch implements store.Log.
-func (asideStore) Fetch(context.Context, string, store.FetchRequest) ([]store.Batch, error) {
+func (parkedStore) Fetch(context.Context, string, store.FetchRequest) ([]store.Batch, error) {
 	return nil, nil
 }
 
@@ -160,7 +160,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	defer c.endLife()
 	stopped := context.AfterFunc(ctx, c.endLife)
 	defer stopped()
-	woken := context.AfterFunc(c.life, c.tell)
+	woken := context.AfterFunc(c.life, c.wakeWaiters)
 	defer woken()
 
 	if c.life.Err() != nil {
@@ -187,7 +187,7 @@ func (c *Consumer[Tx]) begin() error {
 	switch {
 	case c.started:
 		return ErrStarted
-	case !c.handlers.some():
+	case !c.handlers.Some():
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, ErrNoHandler)
 	}
 	c.started = true
@@ -198,11 +198,11 @@ func (c *Consumer[Tx]) begin() error {
 func (c *Consumer[Tx]) run(ctx context.Context) error {
 	background, endBackground := context.WithCancel(ctx)
 	defer endBackground()
-	aside := make(chan error, 1)
+	retries := make(chan error, 1)
 	go func() {
-		err := c.aside.Run(c.life)
+		err := c.retries.Run(c.life)
 		c.endLife() // it ends early only if it cannot work at all
-		aside <- err
+		retries <- err
 	}()
 	source := make(chan error, 1)
 	go func() {
@@ -212,7 +212,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	}()
 	var loops sync.WaitGroup
 	loops.Go(func() { c.extendLoop(background) })
-	loops.Go(func() { c.forgetLoop(background) })
+	loops.Go(func() { c.removeLoop(background) })
 	for range c.cfg.Concurrency {
 		c.workers.Go(c.worker)
 	}
@@ -221,7 +221,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	endBackground()
 	loops.Wait()
 	c.close(ctx)
-	return errors.Join(err, <-aside)
+	return errors.Join(err, <-retries)
 }
 
 // finish waits for running transactions until StopTimeout, and then cancels them.
@@ -294,7 +294,7 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 		c.endCalls()
 		// The end of Run cancels the relay's calls too, within its own time limit; nothing here waits for that any
 		// longer.
-		_ = c.aside.Stop(ctx)
+		_ = c.retries.Stop(ctx)
 		<-c.done
 		return ctx.Err()
 	}
@@ -304,7 +304,7 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 // The consumer continues to run. Drain does not wait for parked messages, nor for messages that the broker has not
 // delivered yet. Errors: that of ctx; ErrStopped when the consumer ends first.
 func (c *Consumer[Tx]) Drain(ctx context.Context) error {
-	woken := context.AfterFunc(ctx, c.tell)
+	woken := context.AfterFunc(ctx, c.wakeWaiters)
 	defer woken()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,11 +342,11 @@ func (c *Consumer[Tx]) Ready() error {
 	case fails > 0:
 		return fmt.Errorf("consumer %s: the database does not take transactions", c.cfg.Name)
 	}
-	return c.aside.Ready()
+	return c.retries.Ready()
 }
 
-// tell wakes all waiting goroutines.
-func (c *Consumer[Tx]) tell() {
+// wakeWaiters wakes all waiting goroutines.
+func (c *Consumer[Tx]) wakeWaiters() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.work.Broadcast()
@@ -361,21 +361,21 @@ func (c *Consumer[Tx]) note(change func(s *Stats)) {
 	change(&c.stats)
 }
 
-// forgetEvery is the interval between removals of expired claims.
-const forgetEvery = time.Minute
+// removeEvery is the interval between removals of expired claims.
+const removeEvery = time.Minute
 
-// forgetLoop removes the IDs of messages that can no longer be redelivered, in small batches.
-func (c *Consumer[Tx]) forgetLoop(ctx context.Context) {
+// removeLoop removes the IDs of messages that can no longer be redelivered, in small batches.
+func (c *Consumer[Tx]) removeLoop(ctx context.Context) {
 	if c.cfg.Dedup != ByID {
 		return
 	}
 	for wait := time.Second; sleep(ctx, wait); {
-		n, err := c.store.Forget(ctx, c.cfg.Name, c.cfg.KeepIDs, forgetBatch)
+		n, err := c.store.RemoveClaims(ctx, c.cfg.Name, c.cfg.KeepIDs, removeBatch)
 		if err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("consumer cannot forget old messages and will try again", "consumer", c.cfg.Name, "error", err)
+			c.cfg.Logger.Warn("consumer cannot remove old IDs and will try again", "consumer", c.cfg.Name, "error", err)
 		}
-		wait = forgetEvery
-		if n == forgetBatch {
+		wait = removeEvery
+		if n == removeBatch {
 			wait = 10 * time.Millisecond // let others write in between
 		}
 	}

@@ -46,7 +46,7 @@ func started(t *testing.T, b *memorybroker.Broker, source memorybroker.Subscribe
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := inbox.New(memory.New(memory.Config{}), inbox.Config{})
+	in, err := inbox.New(memory.New(memory.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func newBroker(t *testing.T) *memorybroker.Broker {
 	return b
 }
 
-// TestWarnsWhenIDsAreForgottenTooSoon: a consumer compares KeepIDs with the source's redelivery window.
-func TestWarnsWhenIDsAreForgottenTooSoon(t *testing.T) {
+// TestWarnsWhenIDsAreRemovedTooSoon: a consumer compares KeepIDs with the source's redelivery window.
+func TestWarnsWhenIDsAreRemovedTooSoon(t *testing.T) {
 	t.Parallel()
 	day := 24 * time.Hour
 	for name, c := range map[string]struct {

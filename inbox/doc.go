@@ -1,6 +1,6 @@
 // Package inbox consumes messages so that each is processed exactly once, whatever fails: broker, database or process.
 //
-//	in, err := inbox.New(store, inbox.Config{})
+//	in, err := inbox.New(store)
 //	...
 //	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: "order-view"})
 //	...
@@ -16,7 +16,7 @@
 // it, and record the handled message as their cause. The error that a handler returns decides the outcome, as in a relay.
 //
 // In your own transaction, [Inbox.Process] says whether a message is new. For side effects outside the database, use
-// [Guard].
+// package guard.
 //
 // # Processing
 //

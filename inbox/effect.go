@@ -16,23 +16,25 @@ import (
 // handle runs the handler of a message in a transaction, if the version guard permits, and returns the end: applied or
 // skipped. parkedFor is how long the message has been parked.
 func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
-	h, seen, err := c.handlers.find(restored(m))
-	if errors.Is(err, errUnhandled) && c.cfg.Unhandled == SkipUnhandled {
+	seen := restored(m)
+	if c.cfg.Unhandled == SkipUnhandled && !c.handlers.Knows(seen.Type) {
 		return skipped, nil
 	}
+	h, seen, err := c.handlers.Find(seen)
 	if err != nil {
 		return 0, err
 	}
-	if c.guards(m) {
+	guarded := c.guards(m)
+	if guarded {
 		how, err := c.checkVersion(ctx, tx, m, parkedFor)
-		if err != nil || how == skipped {
+		if guarded = how != skipped; err != nil || !guarded && !c.handlesAgain(m) {
 			return how, err
 		}
 	}
 	if err := c.runHandler(ctx, tx, h, seen); err != nil {
 		return 0, err
 	}
-	if c.guards(m) {
+	if guarded {
 		if err := c.store.SetVersion(ctx, tx, c.cfg.Name, m.Key, m.AggregateVersion); err != nil {
 			return 0, fmt.Errorf("note the version of %s: %w", m.Key, err)
 		}
@@ -46,6 +48,9 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 		ctx = c.cfg.Propagator.Extract(ctx, m.Headers)
 	}
 	ctx = postrider.ContextWithMessage(ctx, m)
+	if p := relay.PolicyFor(c.cfg.Policies, m.Type); p != nil && p.MaxAttempts > 0 {
+		ctx = postrider.ContextWithMaxAttempts(ctx, p.MaxAttempts)
+	}
 	ctx, err := c.messageContext(ctx, m)
 	if err != nil {
 		return err
@@ -125,7 +130,7 @@ func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Messag
 // out of order, they are processed first.
 func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) error {
 	err := c.processInOrder(ctx, m)
-	if kind := postrider.OutcomeOf(err).Kind; err != nil && ctx.Err() == nil && !errors.Is(err, errUnhandled) &&
+	if kind := postrider.OutcomeOf(err).Kind; err != nil && ctx.Err() == nil && !errors.Is(err, postrider.ErrUnhandled) &&
 		(kind == postrider.Retried || kind == postrider.DeadLettered) {
 		c.note(func(s *Stats) { s.Failed++ })
 	}
@@ -134,12 +139,12 @@ func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) 
 
 func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message) error {
 	for {
-		err := c.processAside(ctx, m)
+		err := c.processOne(ctx, m)
 		if !errors.Is(err, ErrGap) {
 			return err
 		}
 		earlier := c.parkedBefore(ctx, m)
-		if earlier == nil || c.processAside(ctx, earlier) != nil {
+		if earlier == nil || c.processOne(ctx, earlier) != nil {
 			return err
 		}
 	}
@@ -166,9 +171,9 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 	return earliest
 }
 
-// processAside removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
+// processOne removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
 // message has not been consumed.
-func (c *Consumer[Tx]) processAside(ctx context.Context, m *postrider.Message) error {
+func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) error {
 	if m.Headers[PositionHeader] != "" {
 		copied := *m
 		copied.Headers = maps.Clone(m.Headers)

@@ -20,8 +20,6 @@ var (
 const (
 	// AttemptsExhausted: every attempt failed.
 	AttemptsExhausted = "attempts exhausted"
-	// UnknownSchemaVersion: the consumer handles the type, but not this version.
-	UnknownSchemaVersion = "unknown schema version"
 	// Unstorable: the message was to be parked, and the database cannot store it.
 	Unstorable = "cannot be stored"
 	// VersionGap: the missing version of the aggregate did not arrive in time.

@@ -32,7 +32,7 @@ func Example() {
 	store := memory.New(memory.Config{})
 	box, err := outbox.New(store, outbox.Config{Source: "shipping"})
 	check(err)
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	check(err)
 
 	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{
@@ -65,7 +65,7 @@ func Example() {
 func ExampleInbox_Process() {
 	ctx := context.Background()
 	store := memory.New(memory.Config{})
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	check(err)
 	m := &postrider.Message{ID: "m-1", Type: "order.placed"}
 	for range 2 {
@@ -79,21 +79,6 @@ func ExampleInbox_Process() {
 	// Output:
 	// fresh: true
 	// fresh: false
-}
-
-// Run a side effect outside the database in one process at a time, and only once.
-func ExampleGuard_Do() {
-	ctx := context.Background()
-	guard, err := inbox.NewGuard(memory.New(memory.Config{}), inbox.GuardConfig{Name: "charge-card"})
-	check(err)
-	for range 2 {
-		err := guard.Do(ctx, "order/42", func(_ context.Context, key string) error {
-			fmt.Println("charge with a key of", len(key), "digits")
-			return nil
-		})
-		check(err)
-	}
-	// Output: charge with a key of 64 digits
 }
 
 func check(err error) {

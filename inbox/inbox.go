@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,17 +16,20 @@ import (
 type Inbox[Tx any] struct {
 	store        store.Inbox[Tx]
 	hits, misses atomic.Int64
+
+	removing sync.WaitGroup
+	mu       sync.Mutex
+	keep     time.Duration        // of the records of Process; negative: forever
+	removeAt map[string]time.Time // when old records of a consumer are removed next
+	closed   bool
 }
 
-// Config configures an Inbox. It is empty: all options are per consumer (ConsumerConfig).
-type Config struct{}
-
 // New returns an inbox on a store.
-func New[Tx any](store store.Inbox[Tx], _ Config) (*Inbox[Tx], error) {
+func New[Tx any](store store.Inbox[Tx]) (*Inbox[Tx], error) {
 	if store == nil {
 		return nil, errors.New("inbox: New needs a store")
 	}
-	return &Inbox[Tx]{store: store}, nil
+	return &Inbox[Tx]{store: store, keep: defaultKeep, removeAt: make(map[string]time.Time)}, nil
 }
 
 // Process records in the transaction tx that consumer takes a message, and says whether it is new. If it is, process it
@@ -33,45 +37,41 @@ func New[Tx any](store store.Inbox[Tx], _ Config) (*Inbox[Tx], error) {
 // committed: roll back or commit, and acknowledge. A rollback undoes the record too. If another open transaction is
 // taking the message for the same consumer, Process waits for it. Consumers are independent of each other.
 //
-// The record stays until Forget removes it. Errors: store.ErrNoTransaction for a nil or finished transaction; the
+// A message that an operator replayed (postrider.Message.Replay) is new if the replay names the consumer; otherwise only if the
+// consumer has not taken it before.
+//
+// The record stays for 90 days, or as KeepRecords says. Errors: store.ErrNoTransaction for a nil or finished transaction; the
 // store's.
 func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (fresh bool, err error) {
 	if m == nil || m.ID == "" || consumer == "" {
 		return false, errors.New("inbox: Process needs the name of a consumer and a message with an ID")
 	}
-	standing, err := in.store.Claim(ctx, tx, consumer, []store.ClaimRequest{
-		{ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes)},
-	})
+	named := postrider.Message{
+		ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes), Headers: m.Headers,
+	}
+	results, err := in.store.Claim(ctx, tx, consumer, claimsOf([]*postrider.Message{&named}, func(m *postrider.Message) bool {
+		return handlesAgain(m, consumer, HandleNamedReplays)
+	}))
 	if err != nil {
 		return false, fmt.Errorf("take message %s for consumer %s: %w", m.ID, consumer, err)
 	}
-	in.count(standing[0].Fresh)
-	return standing[0].Fresh, nil
+	in.count(results[0].Fresh)
+	in.removeOld(consumer)
+	return results[0].Fresh, nil
 }
 
-// Forget removes the records of messages that consumer took longer than age ago, in transactions of up to 1,000 messages,
-// and returns how many. Choose an age after which no broker, redrive or replay delivers a message again. A Consumer does
-// this automatically. Errors: the store's; the count of those removed before is returned too.
-func (in *Inbox[Tx]) Forget(ctx context.Context, consumer string, age time.Duration) (int, error) {
-	return inBatches(func() (int, error) { return in.store.Forget(ctx, consumer, age, forgetBatch) })
-}
+// removeBatch is how many records are removed in one transaction.
+const removeBatch = 1_000
 
-// inBatches calls forget until a batch is not full, and returns how many were removed.
-func inBatches(forget func() (int, error)) (total int, err error) {
-	for {
-		n, err := forget()
-		total += n
-		if err != nil {
-			return total, fmt.Errorf("forget: %w", err)
-		}
-		if n < forgetBatch {
-			return total, nil
-		}
+// RemoveOlder removes the records of messages that consumer took longer than age ago, in transactions of up to 1,000 messages,
+// and returns how many. Choose an age after which no broker, redrive or replay delivers a message again. Process and a Consumer
+// do this automatically. Errors: the store's; the count of those removed before is returned too.
+func (in *Inbox[Tx]) RemoveOlder(ctx context.Context, consumer string, age time.Duration) (total int, err error) {
+	for n := removeBatch; n == removeBatch && err == nil; total += n {
+		n, err = in.store.RemoveClaims(ctx, consumer, age, removeBatch)
 	}
+	return total, err
 }
-
-// forgetBatch is how many claims are removed in one transaction.
-const forgetBatch = 1_000
 
 // Lookups returns how many messages were already consumed (hits) and how many were new (misses).
 func (in *Inbox[Tx]) Lookups() (hits, misses int64) { return in.hits.Load(), in.misses.Load() }

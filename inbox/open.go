@@ -51,14 +51,14 @@ func fitTx[Tx any](cfg *ConsumerConfig, s store.Inbox[Tx]) error {
 type stepwise[Tx any] struct{ store store.Inbox[Tx] }
 
 // BeginClaim implements store.BeginBatcher.
-func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []store.ClaimRequest) (tx Tx, standings []store.ClaimResult, err error) {
+func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []store.ClaimRequest) (tx Tx, results []store.ClaimResult, err error) {
 	tx, err = s.begin(ctx, func(tx Tx) error {
-		if standings, err = s.store.Claim(ctx, tx, consumer, msgs); err != nil {
+		if results, err = s.store.Claim(ctx, tx, consumer, msgs); err != nil {
 			return fmt.Errorf("claim: %w", err)
 		}
 		return nil
 	})
-	return tx, standings, err
+	return tx, results, err
 }
 
 // BeginWatermark implements store.BeginBatcher.

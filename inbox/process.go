@@ -1,14 +1,17 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -16,6 +19,7 @@ import (
 // fate is what happens to a message that is not processed on arrival: it is parked or dead-lettered.
 type fate struct {
 	dead          bool
+	discarded     bool   // the dead letter is on record only
 	reason, cause string // of a dead letter; of a parked message the cause, if it is not an attempt's
 	park          store.ParkReason
 	after         time.Duration
@@ -52,7 +56,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
 			c.storeAnswers()
 			wait = now[0].refused(res.err)
-		case res.failed == nil: // the database, as far as one can tell
+		case res.failed == nil: // no handler failed, so the database did
 			for _, it := range now {
 				it.alone = it.alone || len(now) > 1
 			}
@@ -87,7 +91,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	var left, passed []*item
 	ends := make(map[*item]end)
 	for _, it := range batch {
-		if it.fate != nil || c.handlers.knows(restored(it.msg).Type) {
+		if it.fate != nil || c.handlers.Knows(restored(it.msg).Type) {
 			left = append(left, it)
 			continue
 		}
@@ -136,7 +140,7 @@ func (c *Consumer[Tx]) storeFailed(err error) time.Duration {
 	if c.storeFails++; c.storeFails == 1 {
 		c.cfg.Logger.Warn("consumer's transaction failed and is tried again", "consumer", c.cfg.Name, "error", err)
 	}
-	return relay.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
+	return attempt.Backoff(storeRetryMin, storeRetryMax, c.storeFails)
 }
 
 func (c *Consumer[Tx]) storeAnswers() {
@@ -148,9 +152,9 @@ func (c *Consumer[Tx]) storeAnswers() {
 // judge decides what happens to a message whose attempt failed: a fate, or, if local, another attempt after a wait.
 func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duration) {
 	o := postrider.OutcomeOf(err)
-	cause := relay.CauseText(o.Err)
+	cause := attempt.CauseText(o.Err)
 	switch {
-	case errors.Is(err, errUnhandled):
+	case o.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled):
 		it.fate = &fate{park: store.ParkUnhandled, after: unhandledWait, cause: cause}
 		return 0
 	case o.Kind == postrider.Snoozed:
@@ -160,25 +164,63 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		it.fate = &fate{park: store.ParkSnoozed, after: c.cfg.UnavailableWait, cause: cause}
 		return 0
 	}
-	now := time.Now()
+	now, n := time.Now(), len(it.failures)+1
+	rule, err := c.ruleFor(it, &o, err, n)
+	if err != nil {
+		o, cause = postrider.OutcomeOf(err), attempt.CauseText(err)
+	}
 	it.failures = append(it.failures, failure{now, cause})
-	n := len(it.failures)
+	if o.Kind == postrider.Discarded {
+		it.fate = &fate{dead: true, discarded: true, reason: o.Reason, cause: cause}
+		return 0
+	}
 	c.note(func(s *Stats) { s.Failed++ })
 	switch {
 	case o.Kind == postrider.DeadLettered:
 		it.fate = &fate{dead: true, reason: o.Reason, cause: cause}
 		return 0
-	case n >= c.cfg.MaxAttempts:
+	case rule.discard:
+		it.fate = &fate{dead: true, discarded: true, reason: relay.IgnoredError, cause: cause}
+		return 0
+	case n >= rule.maxAttempts:
 		it.fate = &fate{dead: true, reason: AttemptsExhausted, cause: cause}
 		return 0
 	}
-	if wait = o.After; wait == 0 {
-		wait = relay.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
+	if wait = cmp.Or(o.After, rule.wait); wait == 0 {
+		wait = attempt.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
 	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
 		it.fate = &fate{park: store.ParkRetry, after: wait}
 	}
 	return wait
+}
+
+// rule is what a policy says about a failed attempt.
+type rule struct {
+	maxAttempts int
+	wait        time.Duration // 0: the backoff of the configuration
+	discard     bool
+}
+
+// ruleFor applies the policy for a message to the error of attempt n. An error says that a function of the policy panicked.
+func (c *Consumer[Tx]) ruleFor(it *item, o *postrider.Outcome, err error, n int) (out rule, failed error) {
+	out.maxAttempts = c.cfg.MaxAttempts
+	p := relay.PolicyFor(c.cfg.Policies, restored(it.msg).Type)
+	if p == nil {
+		return out, nil
+	}
+	out.maxAttempts = cmp.Or(p.MaxAttempts, out.maxAttempts)
+	if o.Kind != postrider.Retried || p.Discard == nil && p.Wait == nil {
+		return out, nil
+	}
+	failed = safely(func() error {
+		out.discard = p.Discard != nil && p.Discard(err)
+		if p.Wait != nil {
+			out.wait = max(p.Wait(n, err), time.Millisecond)
+		}
+		return nil
+	})
+	return out, failed
 }
 
 // maxRefusals is how often the database refuses a message before something else is stored.
@@ -188,7 +230,7 @@ const maxRefusals = 2
 // was to be parked is dead-lettered, and of a dead letter only what identifies and orders the message is stored.
 func (it *item) refused(err error) (wait time.Duration) {
 	it.refusals++
-	wait = relay.Backoff(storeRetryMin, storeRetryMax, it.refusals)
+	wait = attempt.Backoff(storeRetryMin, storeRetryMax, it.refusals)
 	switch {
 	case it.refusals < maxRefusals || it.standsIn:
 		return wait
@@ -197,7 +239,7 @@ func (it *item) refused(err error) (wait time.Duration) {
 	default:
 		cause := it.causeAfter(fmt.Sprintf("only a part of the message is stored, without payload (%d bytes, SHA-256 %x) and headers: %v",
 			len(it.msg.Payload), sha256.Sum256(it.msg.Payload), err))
-		it.fate = &fate{dead: true, reason: it.fate.reason, cause: cause}
+		it.fate = &fate{dead: true, discarded: it.fate.discarded, reason: it.fate.reason, cause: cause}
 		it.msg, it.standsIn = standInFor(it.msg), true
 	}
 	it.refusals = 0
@@ -226,10 +268,13 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		if c.cfg.Dedup == ByID {
 			c.in.count(ends[it] != duplicate)
 		}
-		if ends[it] == buried {
-			m := it.msg
+		if ends[it] == deadLettered || ends[it] == discarded {
+			m, level, text := it.msg, slog.LevelError, "message is dead"
+			if ends[it] == discarded {
+				level, text = slog.LevelWarn, "message is discarded"
+			}
 			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's cause continues with its stack
-			c.cfg.Logger.Error("message is dead", "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
+			c.cfg.Logger.Log(c.life, level, text, "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
 				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)
 		}
 	}
@@ -272,9 +317,10 @@ const (
 	applied end = iota
 	duplicate
 	skipped
-	putAside
-	putBehind // a held key
-	buried
+	parkedFailed
+	parkedQueued // a held key
+	deadLettered
+	discarded
 )
 
 func (s *Stats) count(e end) {
@@ -285,12 +331,14 @@ func (s *Stats) count(e end) {
 		s.Duplicates++
 	case skipped:
 		s.Skipped++
-	case putAside:
+	case parkedFailed:
 		s.Parked++
-	case putBehind:
+	case parkedQueued:
 		s.Parked++
 		s.Held++
-	case buried:
+	case deadLettered:
 		s.Dead++
+	case discarded:
+		s.Discarded++
 	}
 }

@@ -174,7 +174,7 @@ func (c *Consumer[Tx]) share(l *queue, batch []*item) int {
 
 // sameLog says whether two messages of a queue can share a watermark.
 func (c *Consumer[Tx]) sameLog(a, b *item) bool {
-	return c.cfg.Dedup != ByPosition || a.delivery.Position.Epoch == b.delivery.Position.Epoch && a.delivery.Session == b.delivery.Session
+	return c.cfg.Dedup != ByPosition || a.delivery.Position.Incarnation == b.delivery.Position.Incarnation && a.delivery.Session == b.delivery.Session
 }
 
 // discardLost drops messages that this process has lost. They are redelivered, and so are all messages after them: when a

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 // Limits of the wait before the broker is tried again.
@@ -47,7 +47,7 @@ func (c *Consumer[Tx]) receiveLoop() error {
 		if failures++; failures == 1 {
 			c.cfg.Logger.Warn("consumer cannot read from the broker and keeps trying", "consumer", c.cfg.Name, "error", err)
 		}
-		sleep(c.life, relay.Backoff(sourceRetryMin, sourceRetryMax, failures))
+		sleep(c.life, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	switch {
 	case d.Err != nil || d.Message == nil:
 		it.msg = legible(d)
-		it.fate = &fate{dead: true, reason: postrider.Undecodable, cause: relay.CauseText(d.Err)}
+		it.fate = &fate{dead: true, reason: postrider.Undecodable, cause: attempt.CauseText(d.Err)}
 	case d.Message.ID == "":
 		m := *d.Message
 		m.ID = substituteID(d)
@@ -135,7 +135,7 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 func substituteID(d *postrider.Delivery) string {
 	content := d.Raw
 	if p := d.Position; p != (postrider.Position{}) {
-		content = fmt.Appendf(nil, "%q %q %d %q", p.Epoch, p.Partition, p.Offset, p.Mark)
+		content = fmt.Appendf(nil, "%q %q %d %q", p.Incarnation, p.Partition, p.Offset, p.Mark)
 	} else if d.Message != nil && content == nil {
 		content = d.Message.Payload
 	}
@@ -157,10 +157,6 @@ func legible(d *postrider.Delivery) *postrider.Message {
 	}
 	return &m
 }
-
-// PositionHeader is the header that holds the source position of a parked or dead-lettered message, as JSON:
-// {"Epoch":"…","Partition":"…","Offset":42,"Mark":"…"}. Handlers do not see it.
-const PositionHeader = "postrider-position"
 
 // stamped returns the message to park or dead-letter, with its position.
 func (it *item) stamped() *postrider.Message {

@@ -17,10 +17,16 @@ import (
 	"github.com/postrider/postrider/internal/stored"
 )
 
-// OriginalHeader is the header in which a parked or dead-lettered message keeps values that some database cannot store,
-// such as a subject of 300 bytes, a header with a NUL or a time in the year 58000, as a JSON object of Go-quoted strings;
-// times are seconds since 1970. The fields hold stand-ins. Handlers see the original message, without this header.
-const OriginalHeader = stored.OriginalHeader
+// The headers that a consumer adds to a message that it parks or dead-letters. Handlers do not see them.
+const (
+	// OriginalHeader holds values that some database cannot store, such as a subject of 300 bytes, a header with a NUL or a time
+	// in the year 58000, as a JSON object of Go-quoted strings; times are seconds since 1970. The fields hold stand-ins, and
+	// handlers see the original message.
+	OriginalHeader = stored.OriginalHeader
+	// PositionHeader holds the position in the source, as JSON: {"Epoch":"…","Partition":"…","Offset":42,"Mark":"…"}. Epoch is
+	// postrider.Position.Incarnation.
+	PositionHeader = "postrider-position"
+)
 
 // schemaVersion is the name of a schema version in the OriginalHeader.
 const schemaVersion = "schema_version"

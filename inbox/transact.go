@@ -168,23 +168,23 @@ func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, er
 
 // beginClaim claims the messages.
 func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
-	candidates := make([]store.ClaimRequest, len(batch))
+	msgs := make([]*postrider.Message, len(batch))
 	for i, it := range batch {
-		candidates[i] = store.ClaimRequest{ID: it.msg.ID, Key: it.msg.Key}
+		msgs[i] = it.msg
 	}
-	tx, standings, err := t.opener.BeginClaim(ctx, t.cfg.Name, candidates)
+	tx, results, err := t.batcher.BeginClaim(ctx, t.cfg.Name, claimsOf(msgs, t.handlesAgain))
 	if err != nil {
 		return nil, err
 	}
 	t.tx = tx
 	fresh := make([]*item, 0, len(batch))
 	for i, it := range batch {
-		if !standings[i].Fresh {
+		if !results[i].Fresh {
 			t.ends[it] = duplicate
 			continue
 		}
 		fresh = append(fresh, it)
-		if standings[i].Held {
+		if results[i].Held {
 			t.held[it.msg.Key] = true
 		}
 	}
@@ -216,13 +216,17 @@ func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 
 // deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
 func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
+	if it.fate == nil && t.skipsReplay(it.msg) {
+		t.ends[it] = skipped
+		return nil
+	}
 	if it.fate == nil && t.held[it.msg.Key] {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
 		if err != nil {
 			return err
 		}
 		if !goesAhead {
-			t.ends[it] = putBehind
+			t.ends[it] = parkedQueued
 			t.parked = append(t.parked, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
 			return nil
 		}
@@ -250,7 +254,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 		}
 		t.judge(it, err, false)
 	}
-	t.setAside(it)
+	t.parkOrDeadLetter(it)
 	return nil
 }
 
@@ -273,18 +277,24 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (how 
 	return how, err
 }
 
-// setAside adds a message to the transaction's parked or dead messages, by its fate.
-func (t *transaction[Tx]) setAside(it *item) {
+// parkOrDeadLetter adds a message to the transaction's parked or dead messages, by its fate.
+func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
 	f, now := it.fate, time.Now()
 	if f.dead {
-		t.ends[it] = buried
-		t.dead = append(t.dead, store.DeadLetterRequest{Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now)})
+		t.ends[it] = deadLettered
+		t.dead = append(t.dead, store.DeadLetterRequest{
+			Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now), Discarded: f.discarded,
+		})
+		if f.discarded {
+			t.ends[it] = discarded
+			return
+		}
 		if t.cfg.OnDead == relay.HoldKey {
 			t.held[it.msg.Key] = it.msg.Key != ""
 		}
 		return
 	}
-	t.ends[it] = putAside
+	t.ends[it] = parkedFailed
 	t.parked = append(t.parked, store.ParkRequest{
 		Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(now), Cause: f.cause,
 	})

@@ -53,7 +53,7 @@ func newPassage(batch []*item) *passage {
 // are held, and returns the messages that are new.
 func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]*item, error) {
 	p := newPassage(batch)
-	tx, before, held, err := t.opener.BeginWatermark(ctx, t.cfg.Name, p.at, p.consumed, p.keys)
+	tx, before, held, err := t.batcher.BeginWatermark(ctx, t.cfg.Name, p.at, p.consumed, p.keys)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +215,9 @@ func (t *transaction[Tx]) passed(batch []*item) {
 	}
 	t.cfg.Logger.Warn("the source's log is another incarnation than before: it was recreated or lost its tail. Messages that "+
 		"are not known to be consumed are taken as new; see whether the broker lost some that are to be published again (replay)",
-		"consumer", t.cfg.Name, "partition", p.at.Partition, "epoch", p.at.Epoch, "earlier_epoch", p.before.Earlier,
+		"consumer", t.cfg.Name, "partition", p.at.Partition, "incarnation", p.at.Incarnation, "earlier_incarnation", p.before.Earlier,
 		"watermark", p.before.Offset, "mark", p.before.Mark, "offset", d.Position.Offset)
 }
 
 // logOf identifies a log within a consumer.
-func logOf(at postrider.Position) string { return at.Partition + "\x00" + at.Epoch }
+func logOf(at postrider.Position) string { return at.Partition + "\x00" + at.Incarnation }

@@ -14,7 +14,7 @@ import (
 const searchMargin = 10 * time.Minute
 
 // findInLog searches for a message in the log; nil if it is not there.
-func findInLog(ctx context.Context, store LogReader, id string) (*postrider.Message, error) {
+func findInLog(ctx context.Context, store logreader.Store, id string) (*postrider.Message, error) {
 	r, until, err := openLog(ctx, store, id)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func findInLog(ctx context.Context, store LogReader, id string) (*postrider.Mess
 
 // openLog opens the log where a message can be, and returns when it was published at the latest, zero if its ID does not say
 // so.
-func openLog(ctx context.Context, store LogReader, id string) (r *logreader.Reader, until time.Time, err error) {
+func openLog(ctx context.Context, store logreader.Store, id string) (r *logreader.Reader, until time.Time, err error) {
 	made, ok := timeOf(id)
 	if !ok {
 		r, err = logreader.FromOldest(ctx, store)

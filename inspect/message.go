@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"unicode/utf8"
 
@@ -16,7 +17,7 @@ import (
 // Message explains a message by its ID. It is looked up in the dead letters and parked messages, by an index, and in the log:
 // an ID that Postrider generated holds its time, so that it is found at once; with another ID the log is read from its oldest
 // message. Consumers read no log: of a consumer in the same database, Message says what it has parked or dead-lettered, and
-// not what it has processed. Errors: ErrNotFound and *NotFoundError, and those of the store.
+// not what it has processed. Errors: ErrNotFound and those of the store.
 func Message(ctx context.Context, store Store, id string) (Explanation, error) {
 	l, err := search(ctx, store, id)
 	if err != nil {
@@ -70,7 +71,8 @@ func search(ctx context.Context, s Store, id string) (l *located, err error) {
 		l.dead = append(l.dead, d)
 	}
 	if !l.inLog && !l.reconstruct() {
-		return nil, &NotFoundError{id}
+		return nil, fmt.Errorf("%w: %q is not in the log, the parked messages or the dead letters: it was rolled back or never published "+
+			"here, or it was delivered and is past its retention", ErrNotFound, id)
 	}
 	l.attempts, err = s.Attempts(ctx, id)
 	return l, err

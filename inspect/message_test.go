@@ -3,6 +3,8 @@ package inspect_test
 import (
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,121 +18,120 @@ import (
 // parkedActions are the decisions about a parked message that waits by itself.
 var parkedActions = []inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter}
 
+var statesOfAMessage = map[string]struct {
+	arrange func(b bundle)
+	state   inspect.State
+	next    inspect.NextCode
+	actions []inspect.ActionKind
+	ahead   *inspect.Ahead
+	check   func(p inspect.Place) bool
+}{
+	"waiting": {
+		func(b bundle) { b.lease("r", worker); b.publish("", "m-1", "m-2") }, inspect.Waiting, inspect.NextDelivery, nil,
+		&inspect.Ahead{N: 1, AtMost: true}, func(p inspect.Place) bool { return p.Owner == "host-1" && !p.Since.IsZero() },
+	},
+	"waiting without a process": {
+		func(b bundle) { b.settle("r", deliver); b.publish("", "m-2") }, inspect.Waiting, inspect.NextProcess,
+		[]inspect.ActionKind{inspect.ActionStart}, &inspect.Ahead{AtMost: true}, nil,
+	},
+	"delivered or skipped": {
+		func(b bundle) { b.publish("", "m-2"); b.settle("r", deliver) }, inspect.DeliveredOrSkipped, inspect.NextNothing, nil, nil, nil,
+	},
+	"not taken": {
+		func(b bundle) {
+			b.publish("", "m-2")
+			b.lease("r", store.Owner{ID: "o", Topics: []string{"bills"}})
+		}, inspect.NotTaken, inspect.NextNothing, nil, nil, func(p inspect.Place) bool { return slices.Equal(p.Topics, []string{"bills"}) },
+	},
+	"not begun": {
+		func(b bundle) {
+			b.publish("", "m-2")
+			_, err := b.Heartbeat(b.t.Context(), "r", worker, time.Hour)
+			b.must(err)
+		}, inspect.NotBegun, inspect.NextProcess, []inspect.ActionKind{inspect.ActionStart}, nil, nil,
+	},
+	"blocking": {
+		func(b bundle) { b.publish("k", "m-2", "m-3"); b.settle("r", hold); b.lease("r", worker) }, inspect.Blocking, inspect.NextAttempt,
+		[]inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter}, nil,
+		func(p inspect.Place) bool {
+			return p.Cause == "answer 503" && p.Attempts == 3 && len(p.History) == 1 && p.HeldKey.Parked == 2 &&
+				p.Next.At.Equal(p.Since.Add(time.Minute)) && p.Actions[1].MessageID == "m-2"
+		},
+	},
+	"queued": {
+		func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", hold); b.lease("r", worker) }, inspect.Queued, inspect.NextTurn,
+		[]inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter}, &inspect.Ahead{N: 1},
+		func(p inspect.Place) bool { return p.HeldKey.Attempts == 3 && p.Actions[1].MessageID == "m-1" },
+	},
+	"queued without a process": {
+		func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", hold) }, inspect.Queued, inspect.NextProcess,
+		[]inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter, inspect.ActionStart}, &inspect.Ahead{N: 1}, nil,
+	},
+	"queued for a decision": {
+		func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", holdForDead) }, inspect.Queued, inspect.NextDecision,
+		[]inspect.ActionKind{inspect.ActionRedrive, inspect.ActionDiscard, inspect.ActionSkip}, &inspect.Ahead{}, nil,
+	},
+	"parked": {
+		func(b bundle) { b.publish("", "m-2"); b.settle("r", retryIn(time.Hour)); b.lease("r", worker) }, inspect.Parked, inspect.NextAttempt,
+		parkedActions, nil, func(p inspect.Place) bool {
+			return p.Reason == "retry" && p.Cause == "answer 503" && p.Attempts == 2 && p.Next.At.Equal(p.Since.Add(time.Hour))
+		},
+	},
+	"parked and due, without a process": {
+		func(b bundle) { b.publish("", "m-2"); b.settle("r", retryIn(0)) }, inspect.Parked, inspect.NextProcess,
+		append(parkedActions, inspect.ActionStart), nil, func(p inspect.Place) bool { return p.Next.Text == "due: nobody works on this partition" },
+	},
+	"parked by a consumer": {
+		func(b bundle) { b.enroll("r", message("m-2", "")) }, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart),
+		nil, func(p inspect.Place) bool { return p.Kind == store.KindConsumer },
+	},
+	"dead": {
+		func(b bundle) { b.publish("", "m-2"); b.settle("r", deadLetter) }, inspect.Dead, inspect.NextDecision,
+		[]inspect.ActionKind{inspect.ActionRedrive, inspect.ActionDiscard}, nil,
+		func(p inspect.Place) bool {
+			return p.Reason == "attempts exhausted" && p.Attempts == 10 && p.DeadLetter.Number == 1 && p.Since.Equal(p.DeadLetter.DiedAt) &&
+				p.Actions[0].DeadLetter == 1
+		},
+	},
+	"dead and holding its key": {
+		func(b bundle) { b.publish("k", "m-2", "m-3"); b.settle("r", holdForDead) }, inspect.Dead, inspect.NextDecision,
+		[]inspect.ActionKind{inspect.ActionRedrive, inspect.ActionDiscard}, nil,
+		func(p inspect.Place) bool { return p.DeadLetter.HoldsKey && p.HeldKey.Parked == 1 },
+	},
+	"discarded": {
+		func(b bundle) {
+			b.publish("", "m-2")
+			b.settle("r", deadLetter)
+			_, err := deadletter.New(b).DiscardDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", "too old", 0)
+			b.must(err)
+		}, inspect.Discarded, inspect.NextNothing, nil, nil,
+		func(p inspect.Place) bool {
+			return p.DeadLetter.ResolvedBy == "ann" && p.DeadLetter.Resolution == "too old"
+		},
+	},
+	"redriven and parked": {
+		redriven, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart), nil,
+		func(p inspect.Place) bool { return p.Reason == "redriven" && len(p.Redrives) == 2 },
+	},
+	"redriven and delivered": {
+		func(b bundle) { redriven(b); b.parked("r", removeParked) }, inspect.Delivered, inspect.NextNothing, nil, nil,
+		func(p inspect.Place) bool {
+			return len(p.Redrives) == 2 && p.Redrives[0].Kind == inspect.EventDied && p.Redrives[1].Kind == inspect.EventRedriven &&
+				p.Redrives[1].By == "ann"
+		},
+	},
+	"of a consumer that reads a broker": {
+		func(b bundle) { b.publish("", "m-2"); b.enroll("r", nil) }, inspect.Unknown, inspect.NextUnknown, nil, nil, nil,
+	},
+	"of a relay that does not know it": {
+		func(b bundle) { b.settle("r", deliver); b.enroll("c", message("m-2", "")) }, inspect.Unknown, inspect.NextUnknown, nil, nil, nil,
+	},
+}
+
 // TestStatesOfAMessage: each case explains message m-2, for relay or consumer "r".
-//
-// size: a table of cases and the loop that runs them.
 func TestStatesOfAMessage(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		arrange func(b bundle)
-		state   inspect.State
-		next    inspect.NextCode
-		actions []inspect.ActionKind
-		ahead   *inspect.Ahead
-		check   func(p inspect.Place) bool
-	}{
-		"waiting": {
-			func(b bundle) { b.lease("r", worker); b.publish("", "m-1", "m-2") }, inspect.Waiting, inspect.NextDelivery, nil,
-			&inspect.Ahead{N: 1, AtMost: true}, func(p inspect.Place) bool { return p.Owner == "host-1" && !p.Since.IsZero() },
-		},
-		"waiting without a process": {
-			func(b bundle) { b.settle("r", deliver); b.publish("", "m-2") }, inspect.Waiting, inspect.NextProcess,
-			[]inspect.ActionKind{inspect.ActionStart}, &inspect.Ahead{AtMost: true}, nil,
-		},
-		"delivered or skipped": {
-			func(b bundle) { b.publish("", "m-2"); b.settle("r", deliver) }, inspect.DeliveredOrSkipped, inspect.NextNothing, nil, nil, nil,
-		},
-		"not taken": {
-			func(b bundle) {
-				b.publish("", "m-2")
-				b.lease("r", store.Owner{ID: "o", Topics: []string{"bills"}})
-			}, inspect.NotTaken, inspect.NextNothing, nil, nil, func(p inspect.Place) bool { return slices.Equal(p.Topics, []string{"bills"}) },
-		},
-		"not begun": {
-			func(b bundle) {
-				b.publish("", "m-2")
-				_, err := b.Heartbeat(b.t.Context(), "r", worker, time.Hour)
-				b.must(err)
-			}, inspect.NotBegun, inspect.NextProcess, []inspect.ActionKind{inspect.ActionStart}, nil, nil,
-		},
-		"blocking": {
-			func(b bundle) { b.publish("k", "m-2", "m-3"); b.settle("r", hold); b.lease("r", worker) }, inspect.Blocking, inspect.NextAttempt,
-			[]inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter}, nil,
-			func(p inspect.Place) bool {
-				return p.Cause == "answer 503" && p.Attempts == 3 && len(p.History) == 1 && p.HeldKey.Parked == 2 &&
-					p.Next.At.Equal(p.Since.Add(time.Minute)) && p.Actions[1].MessageID == "m-2"
-			},
-		},
-		"queued": {
-			func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", hold); b.lease("r", worker) }, inspect.Queued, inspect.NextTurn,
-			[]inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter}, &inspect.Ahead{N: 1},
-			func(p inspect.Place) bool { return p.HeldKey.Attempts == 3 && p.Actions[1].MessageID == "m-1" },
-		},
-		"queued without a process": {
-			func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", hold) }, inspect.Queued, inspect.NextProcess,
-			[]inspect.ActionKind{inspect.ActionRetry, inspect.ActionSkip, inspect.ActionDeadLetter, inspect.ActionStart}, &inspect.Ahead{N: 1}, nil,
-		},
-		"queued for a decision": {
-			func(b bundle) { b.publish("k", "m-1", "m-2"); b.settle("r", holdForDead) }, inspect.Queued, inspect.NextDecision,
-			[]inspect.ActionKind{inspect.ActionRedrive, inspect.ActionDiscard, inspect.ActionSkip}, &inspect.Ahead{}, nil,
-		},
-		"parked": {
-			func(b bundle) { b.publish("", "m-2"); b.settle("r", retryIn(time.Hour)); b.lease("r", worker) }, inspect.Parked, inspect.NextAttempt,
-			parkedActions, nil, func(p inspect.Place) bool {
-				return p.Reason == "retry" && p.Cause == "answer 503" && p.Attempts == 2 && p.Next.At.Equal(p.Since.Add(time.Hour))
-			},
-		},
-		"parked and due, without a process": {
-			func(b bundle) { b.publish("", "m-2"); b.settle("r", retryIn(0)) }, inspect.Parked, inspect.NextProcess,
-			append(parkedActions, inspect.ActionStart), nil, func(p inspect.Place) bool { return p.Next.Text == "due: nobody works on this partition" },
-		},
-		"parked by a consumer": {
-			func(b bundle) { b.enroll("r", message("m-2", "")) }, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart),
-			nil, func(p inspect.Place) bool { return p.Kind == store.KindConsumer },
-		},
-		"dead": {
-			func(b bundle) { b.publish("", "m-2"); b.settle("r", deadLetter) }, inspect.Dead, inspect.NextDecision,
-			[]inspect.ActionKind{inspect.ActionRedrive, inspect.ActionDiscard}, nil,
-			func(p inspect.Place) bool {
-				return p.Reason == "attempts exhausted" && p.Attempts == 10 && p.DeadLetter.Number == 1 && p.Since.Equal(p.DeadLetter.DiedAt) &&
-					p.Actions[0].DeadLetter == 1
-			},
-		},
-		"dead and holding its key": {
-			func(b bundle) { b.publish("k", "m-2", "m-3"); b.settle("r", holdForDead) }, inspect.Dead, inspect.NextDecision,
-			[]inspect.ActionKind{inspect.ActionRedrive, inspect.ActionDiscard}, nil,
-			func(p inspect.Place) bool { return p.DeadLetter.HoldsKey && p.HeldKey.Parked == 1 },
-		},
-		"discarded": {
-			func(b bundle) {
-				b.publish("", "m-2")
-				b.settle("r", deadLetter)
-				_, err := deadletter.New(b).DiscardDead(b.t.Context(), store.DeadFilter{Numbers: []int64{1}}, "ann", "too old", 0)
-				b.must(err)
-			}, inspect.Discarded, inspect.NextNothing, nil, nil,
-			func(p inspect.Place) bool {
-				return p.DeadLetter.ResolvedBy == "ann" && p.DeadLetter.Resolution == "too old"
-			},
-		},
-		"redriven and parked": {
-			redriven, inspect.Parked, inspect.NextProcess, append(parkedActions, inspect.ActionStart), nil,
-			func(p inspect.Place) bool { return p.Reason == "redriven" && len(p.Redrives) == 2 },
-		},
-		"redriven and delivered": {
-			func(b bundle) { redriven(b); b.parked("r", removeParked) }, inspect.Delivered, inspect.NextNothing, nil, nil,
-			func(p inspect.Place) bool {
-				return len(p.Redrives) == 2 && p.Redrives[0].Kind == inspect.EventDied && p.Redrives[1].Kind == inspect.EventRedriven &&
-					p.Redrives[1].By == "ann"
-			},
-		},
-		"of a consumer that reads a broker": {
-			func(b bundle) { b.publish("", "m-2"); b.enroll("r", nil) }, inspect.Unknown, inspect.NextUnknown, nil, nil, nil,
-		},
-		"of a relay that does not know it": {
-			func(b bundle) { b.settle("r", deliver); b.enroll("c", message("m-2", "")) }, inspect.Unknown, inspect.NextUnknown, nil, nil, nil,
-		},
-	}
-	for name, tt := range tests {
+	for name, tt := range statesOfAMessage {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -228,7 +229,7 @@ func TestMessageThatIsNowhere(t *testing.T) {
 	b := setup(t)
 	for _, id := range []string{"nobody", postrider.NewID()} {
 		_, err := inspect.Message(t.Context(), b, id)
-		if missing, ok := errors.AsType[*inspect.NotFoundError](err); !errors.Is(err, inspect.ErrNotFound) || !ok || missing.ID != id {
+		if !errors.Is(err, inspect.ErrNotFound) || !strings.Contains(err.Error(), strconv.Quote(id)) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

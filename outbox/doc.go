@@ -45,8 +45,9 @@
 // # Hooks
 //
 // [Hooks] change, complete or suppress messages before they are published, and are notified of commits and rollbacks of
-// transactions that InTx began. In your own transactions, only BeforePublish is called.
+// transactions that InTx began. For a transaction of your own, [Outbox.Track] returns a function to call after its end;
+// without it, only BeforePublish is called.
 //
-// Inside a handler, Publish fills CorrelationID, CausationID and Tenant from the message being handled, and the Config's
-// Propagator writes the trace into the headers.
+// Inside a handler, Publish fills CorrelationID, CausationID, Tenant and the property [postrider.Actor] from the message being
+// handled, and the Config's Propagator writes the trace into the headers.
 package outbox

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // InTx runs do in a transaction and commits it if do returns nil. After the commit, it wakes relays and runs the
@@ -20,11 +21,20 @@ import (
 // neither returned nor given to AfterCommit hooks. Savepoints made by hand ("SAVEPOINT a") are considered only if there
 // is an AfterCommit hook, because checking costs a round trip.
 //
+// With store/postgres, the transaction is begun with the first statement in do, and what was published is written with the next
+// statement or with the commit: an order and its message take two round trips. If the database refuses a message, that statement
+// or the commit returns the error, and nothing is committed. After tx.Begin, tx.Conn or tx.LargeObjects, everything is sent at
+// once.
+//
 // If do returns an error or panics, or the commit fails, the transaction is rolled back and the AfterRollback hooks run.
 // Errors: that of do, joined with that of the rollback if it failed too; those of the store. When the connection breaks
 // during the commit, it is unknown whether the commit took effect; this is an error of the store too.
 func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx Tx) error) ([]string, error) {
-	tx, err := o.store.Begin(ctx)
+	begin := o.store.Begin
+	if p, ok := o.store.(store.TxPipeliner[Tx]); ok {
+		begin = p.BeginPipelined
+	}
+	tx, err := begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
@@ -77,14 +87,19 @@ func (o *Outbox[Tx]) rollback(ctx context.Context, t *transaction[Tx], cause err
 	if err := o.store.Rollback(rollback, t.tx); err != nil {
 		cause = errors.Join(cause, fmt.Errorf("roll back transaction: %w", err))
 	}
-	if len(t.messages) > 0 {
-		for _, h := range o.config.Hooks {
-			if h.AfterRollback != nil {
-				o.after(ctx, "AfterRollback", t, func() error { return h.AfterRollback(ctx, t.messages, cause) })
-			}
+	o.afterRollback(ctx, t, cause)
+	return cause
+}
+
+func (o *Outbox[Tx]) afterRollback(ctx context.Context, t *transaction[Tx], cause error) {
+	if len(t.messages) == 0 {
+		return
+	}
+	for _, h := range o.config.Hooks {
+		if h.AfterRollback != nil {
+			o.after(ctx, "AfterRollback", t, func() error { return h.AfterRollback(ctx, t.messages, cause) })
 		}
 	}
-	return cause
 }
 
 func (o *Outbox[Tx]) afterCommit(ctx context.Context, t *transaction[Tx]) {
@@ -116,7 +131,7 @@ func (o *Outbox[Tx]) after(ctx context.Context, name string, t *transaction[Tx],
 	}
 }
 
-// transaction records what is published in a transaction that InTx began.
+// transaction records what is published in a transaction that InTx began or Track follows.
 type transaction[Tx any] struct {
 	tx Tx
 
@@ -129,7 +144,7 @@ type transaction[Tx any] struct {
 
 type transactionKey[Tx any] struct{ outbox *Outbox[Tx] }
 
-// track records messages that were written in a transaction of InTx.
+// track records messages that were written in a transaction of InTx or Track.
 func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message, withPayload bool) {
 	t, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx])
 	if !ok {
@@ -158,11 +173,13 @@ func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message
 	}
 }
 
-// end keeps goroutines that outlive do from changing the results of the transaction.
-func (t *transaction[Tx]) end() {
+// end keeps goroutines that outlive the transaction from changing its results. It reports false if it was called before.
+func (t *transaction[Tx]) end() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	was := t.ended
 	t.ended = true
+	return !was
 }
 
 // keep drops everything that is not among the written IDs.

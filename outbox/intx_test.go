@@ -328,7 +328,7 @@ func TestInTxTakesPublishesOfManyGoroutines(t *testing.T) {
 	}
 }
 
-func TestInTxTellsOutboxesAndNestedCallsApart(t *testing.T) {
+func TestInTxDistinguishesOutboxesAndNestedCalls(t *testing.T) {
 	t.Parallel()
 	a, b := setup(t, Config{}), setup(t, Config{})
 	var inner []string

@@ -46,8 +46,8 @@ func New[Tx any](store store.Outbox[Tx], c Config) (*Outbox[Tx], error) {
 // Publish does not change the messages: defaults, and what hooks and the Propagator add, go into copies. Payloads are not
 // copied.
 //
-// In a transaction that InTx began, pass the context that InTx gave. In any other, call Wake after the commit, which
-// Publish cannot see, so that a relay in this process delivers at once. Without Wake, relays find the messages by polling
+// In a transaction that InTx began, pass the context that InTx gave. In any other, use Track, or call Wake after the commit,
+// which Publish cannot see, so that a relay in this process delivers at once. Without Wake, relays find the messages by polling
 // (by default every 25 ms to 1 s).
 //
 // Errors: store.ErrNoTransaction for a nil or finished transaction; *postrider.ValidationError, with every problem of every

@@ -16,6 +16,7 @@ type preparation[Tx any] struct {
 	outbox     *Outbox[Tx]
 	now        time.Time
 	handled    *postrider.Message // the message being handled in this context, or nil
+	actor      string             // that of the handled message
 	injected   map[string]string  // headers from the propagator
 	discardIDs bool
 
@@ -27,6 +28,9 @@ type preparation[Tx any] struct {
 
 func (o *Outbox[Tx]) preparation(ctx context.Context) preparation[Tx] {
 	p := preparation[Tx]{outbox: o, now: time.Now(), handled: postrider.MessageFromContext(ctx)}
+	if p.handled != nil {
+		p.actor = p.handled.Headers[postrider.Actor.Name()]
+	}
 	if o.config.Propagator != nil {
 		p.injected = make(map[string]string)
 		o.config.Propagator.Inject(ctx, p.injected)
@@ -75,8 +79,11 @@ func (p *preparation[Tx]) complete(m *postrider.Message) {
 		m.Tenant = cmp.Or(m.Tenant, h.Tenant)
 	}
 	// Copy the headers if anything other than the store may see the copy.
-	if len(p.injected) > 0 || len(o.config.Hooks) > 0 {
-		headers := make(map[string]string, len(m.Headers)+len(p.injected))
+	if len(p.injected) > 0 || len(o.config.Hooks) > 0 || p.actor != "" {
+		headers := make(map[string]string, len(m.Headers)+len(p.injected)+1)
+		if p.actor != "" {
+			headers[postrider.Actor.Name()] = p.actor
+		}
 		maps.Copy(headers, m.Headers)
 		maps.Copy(headers, p.injected)
 		m.Headers = headers

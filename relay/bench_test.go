@@ -18,19 +18,21 @@ type endless struct {
 	store.Relay
 	messages []postrider.Message // of one partition, reused for each batch
 	left     atomic.Int64
+	leases   []store.PartitionView // written by the relay's one lease loop
 }
 
 const endlessPartitions = 8
 
 func (*endless) Partitions(context.Context) (int, error) { return endlessPartitions, nil }
-func (*endless) Heartbeat(context.Context, string, store.Owner, time.Duration) (store.View, error) {
-	return store.View{Alive: 1}, nil
+func (e *endless) Heartbeat(context.Context, string, store.Owner, time.Duration) (store.View, error) {
+	return store.View{Alive: 1, Partitions: e.leases}, nil
 }
 
-func (*endless) Acquire(_ context.Context, _ string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+func (e *endless) Acquire(_ context.Context, _ string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
 	var out []store.Lease
 	for _, c := range req.Claims {
 		out = append(out, store.Lease{Partition: c.Partition, Owner: o.ID, Token: c.Token})
+		e.leases = append(e.leases, store.PartitionView{Partition: c.Partition, Owner: o.ID, Token: c.Token})
 	}
 	return out, nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -17,10 +19,9 @@ const (
 	DefaultMaxAttempts = 10
 	DefaultBackoffBase = 200 * time.Millisecond
 	DefaultBackoffMax  = 60 * time.Second
+	// DefaultAttemptTimeout bounds an attempt, except with HandleTx (see Config.AttemptTimeout).
+	DefaultAttemptTimeout = 30 * time.Second
 )
-
-// DefaultAttemptTimeout bounds an attempt, except with HandleTx (see Config.AttemptTimeout).
-const DefaultAttemptTimeout = 30 * time.Second
 
 // Config configures a relay. The zero value of each field means its default.
 type Config struct {
@@ -70,12 +71,23 @@ type Config struct {
 	// some keys are released. Default: 100,000.
 	MaxHeldKeys int
 
-	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
+	// MaxRate is the maximum number of messages per second that the processes of the relay send or handle together, retries
+	// included: each has the part of it that corresponds to its part of the partitions. Messages that wait for it are neither
+	// parked nor counted as attempts. Default: no limit.
+	MaxRate float64
+	// Burst is how many messages may be sent at once after a pause. Default: those of one second at MaxRate, at least one.
+	Burst int
+
+	// MaxAttempts is the number of attempts before a message is dead-lettered. A handler finds it with
+	// postrider.MaxAttemptsFromContext. Default: 10.
 	MaxAttempts int
 	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is random between 0 and min(BackoffMax,
 	// BackoffBase·2^(n−1)) ("full jitter"). The attempt also waits until all messages before it in its partition are delivered
 	// or parked, which ParkAfter bounds. Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
+	// Policies say otherwise for some message types: how often and when they are retried, and which errors discard a message. The
+	// first one that matches a message's type applies. Default: none.
+	Policies []Policy
 	// OnDead says what happens to a key after its blocking message is dead-lettered. Default: ContinueKey.
 	OnDead OnDead
 	// ParkAfter is the time after which a message that is still being worked on is parked, so that it does not hold back the
@@ -83,9 +95,9 @@ type Config struct {
 	// hold back the cursor or fill the memory. Default: 5 s. It applies to calls with a single message, and not to HandleTx,
 	// where a partition waits for its slowest message: bound that with AttemptTimeout.
 	ParkAfter time.Duration
-	// UnhandledFor is how long a message whose type has no handler is kept, counted from when it was first parked, before it is
-	// dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release does not dead-letter
-	// the messages of a newer one.
+	// UnhandledFor is how long a message whose type or schema version has no handler is kept, counted from when it was first
+	// parked, before it is dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release
+	// does not dead-letter the messages of a newer one.
 	UnhandledFor time.Duration
 	// UnavailableWait is how long a message is postponed, without counting an attempt, when its handler reports that a
 	// dependency is unavailable (postrider.Unavailable). Default: 5 s.
@@ -118,7 +130,7 @@ type Config struct {
 	KeepDelivered time.Duration
 	// MaxLogBytes drops the oldest delivered messages when the log exceeds this size. Default: no limit.
 	MaxLogBytes int64
-	// KeepRedrives is how long a redrive of dead letters remains visible after its end. If several relays of an outbox differ,
+	// KeepRedrives is how long a redrive of dead letters, or a replay, remains visible after its end. If several relays of an outbox differ,
 	// the shortest time counts. Default: 30 days; negative: forever.
 	KeepRedrives time.Duration
 
@@ -181,6 +193,10 @@ func (c Config) complete() (Config, error) {
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, concurrency)
 	c.TxBatch = cmp.Or(c.TxBatch, 100)
+	if c.MaxRate > 0 {
+		c.Burst = cmp.Or(c.Burst, max(int(min(c.MaxRate, math.MaxInt32)), 1))
+		c.TxBatch = min(c.TxBatch, c.Burst)
+	}
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 8192)
 	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 16<<20)
 	c.MaxHeldKeys = cmp.Or(c.MaxHeldKeys, 100_000)
@@ -227,10 +243,24 @@ func (c *Config) faults() (faults []error) {
 	}{
 		{"Concurrency", c.Concurrency}, {"MaxSlowCalls", c.MaxSlowCalls}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
 		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
-		{"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
+		{"Burst", c.Burst}, {"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
 	} {
 		if n.value < 0 {
 			fault("relay: %s must not be negative, is %d", n.name, n.value)
+		}
+	}
+	if c.MaxRate < 0 || math.IsNaN(c.MaxRate) {
+		fault("relay: MaxRate must not be negative, is %v", c.MaxRate)
+	}
+	if c.Burst > 0 && c.MaxRate == 0 {
+		fault("relay: Burst is %d and there is no MaxRate; set both", c.Burst)
+	}
+	for i, p := range c.Policies {
+		if p.MaxAttempts < 0 {
+			fault("relay: MaxAttempts of policy %d must not be negative, is %d", i, p.MaxAttempts)
+		}
+		if slices.Contains(p.Types, "") {
+			fault(`relay: Types of policy %d holds an empty pattern; "*" stands for every type`, i)
 		}
 	}
 	for _, t := range c.Topics {

@@ -14,9 +14,9 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// TestCrashBehindAMessageThatIsNotSettled: a message holds back the cursor while later ones are delivered, one of them
+// TestCrashAfterAMessageThatIsNotSettled: a message holds back the cursor while later ones are delivered, one of them
 // redriven from the dead letters. Then the database crashes. Redelivered messages are in order, without gaps, and count once.
-func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
+func TestCrashAfterAMessageThatIsNotSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
@@ -24,12 +24,12 @@ func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
 		msgs := b.msgs(keys[0], keys[1], keys[1], keys[1])
 		r := b.relay(relay.Config{OnDead: relay.HoldKey, ParkAfter: time.Hour, AttemptTimeout: time.Hour})
 		var done journal
-		goOn, failed := make(chan struct{}), false
+		proceed, failed := make(chan struct{}), false
 		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
 			switch m.ID {
 			case msgs[0].ID:
 				select {
-				case <-goOn:
+				case <-proceed:
 				case <-ctx.Done():
 					return ctx.Err()
 				}
@@ -50,7 +50,7 @@ func TestCrashBehindAMessageThatIsNotSettled(t *testing.T) {
 		pass(time.Minute)
 		b.store.Crash()
 		pass(time.Minute)
-		close(goOn)
+		close(proceed)
 		pass(time.Minute)
 		last := ""
 		next := map[string]string{"": msgs[1].ID, msgs[1].ID: msgs[2].ID, msgs[2].ID: msgs[3].ID}

@@ -12,8 +12,8 @@
 // Handlers registered with [HandleTx] run their side effects in the outbox's database, each exactly once, in the transaction
 // that moves the relay's cursor.
 //
-// A handler's error is its outcome. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead and
-// postrider.Unavailable say more. Any other error is retried with backoff until the attempts are used up; then the message is
+// A handler's error is its outcome. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead,
+// postrider.Discard and postrider.Unavailable say more. Any other error is retried with backoff until the attempts are used up; then the message is
 // dead-lettered.
 //
 // # How it works
@@ -53,8 +53,8 @@
 //
 // If one of them does not match, the partition is lost: the process drops what it holds of it, leases it under a new token,
 // and reads the cursor, held keys and parked messages from the database. A process that still holds the lease by its own
-// clock says so (store.LeaseClaim.Resume) and gets it at once; any other process waits until nobody else can be working. A settlement
-// that arrives late changes nothing.
+// clock says so (store.LeaseClaim.Resume) and gets it at once; any other process waits until
+// no holder of an earlier lease can still be working. A settlement that arrives late changes nothing.
 //
 // Calls in progress outlive their lease: they cannot be revoked. Their outcomes are not recorded, and this process works on
 // their keys again only after they have returned.
@@ -69,7 +69,7 @@
 //
 //	waiting ──────────► running ──────────► delivered
 //	   │                 │  │  ▲
-//	   │ key held,       │  │  └──────────── due (its time has come, its key goes on, or an operator retries)
+//	   │ key held,       │  │  └──────────── due (its time has come, its key resumes, or an operator retries)
 //	   │ or delayed      │  │                 ▲
 //	   ▼                 │  ▼                 │
 //	   └──────────────────► parked ───────────┘
@@ -79,7 +79,7 @@
 // A message with a key that fails holds its key: it is parked and blocks the key, later messages of the key are parked as
 // they are read, and the cursor moves on. When an attempt of the blocking message succeeds, the queued messages are delivered
 // in order, in runs of bounded length. When none is left, the store releases the key. The store decides this in the
-// settlement itself, so that a message that was parked a moment earlier is not left over.
+// settlement itself, so that a message that was parked a moment earlier is not missed.
 //
 // Up to Config.MaxHeldKeys held keys are kept in memory. If more are held, each fetch looks up the keys of its messages.
 //

@@ -255,9 +255,9 @@ func TestOperatorDecidesBeforeASettlementIsRepeated(t *testing.T) {
 	})
 }
 
-// TestFollowersWaitUntilADeathIsRecorded: a process that dies after a final failure, before the dead letter is written, has
+// TestQueuedMessagesWaitUntilADeadLetterIsRecorded: a process that dies after a final failure, before the dead letter is written, has
 // delivered none of the messages queued after it.
-func TestFollowersWaitUntilADeathIsRecorded(t *testing.T) {
+func TestQueuedMessagesWaitUntilADeadLetterIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cutOff atomic.Bool

@@ -1,41 +1,38 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 )
 
-// handlers are the message handlers of this process.
-type handlers struct {
-	catalog postrider.Catalog
-	typed   map[string]map[int]postrider.Handler // by message type and schema version
-	any     map[string]postrider.Handler         // by message type, for every other version
-}
-
-// find returns the handler for a message, or nil.
-func (h *handlers) find(m *postrider.Message) postrider.Handler {
-	if f := h.typed[m.Type][cmp.Or(m.SchemaVersion, 1)]; f != nil {
-		return f
-	}
-	return h.any[m.Type]
-}
-
-// some reports whether there are any.
-func (h *handlers) some() bool { return len(h.typed)+len(h.any) > 0 }
-
 // Handle registers h for the messages of a definition: one type, one schema version. A message that cannot be decoded is
-// dead-lettered at once. Handle must be called before Run. Errors: postrider.ErrDuplicateDefinition if the relay has a
-// handler for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted; an error if the relay
+// dead-lettered at once; one of a version without a handler or upcaster is parked as unhandled (Config.UnhandledFor). Handle
+// must be called before Run. Errors: postrider.ErrDuplicateDefinition if the relay has a handler or upcaster for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted; an error if the relay
 // has a publisher.
 func Handle[T any](r *Relay, d postrider.Definition[T], h func(ctx context.Context, m postrider.Typed[T]) error) error {
 	return r.addTyped(d, h == nil, withoutTx, d.Handler(h))
 }
 
-// HandleFunc registers h for all messages of a type, except schema versions that have a handler of their own (Handle). It
+// Upcast handles the messages of an older definition as those of a newer one of the same type: convert turns the older data
+// into the newer. The handler of the newer version, or a further upcaster, then takes the message; it sees the newer schema
+// version and payload, and everything else as published. It must be called before Run. Errors: as in Handle.
+func Upcast[From, To any](r *Relay, from postrider.Definition[From], to postrider.Definition[To], convert func(From) (To, error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.mayHandle(from.Type(), convert == nil); err != nil {
+		return err
+	}
+	if err := handlers.AddUpcast(&r.handlers, from, to, convert); err != nil {
+		return fmt.Errorf("handle %q: %w", from.Type(), err)
+	}
+	return nil
+}
+
+// HandleFunc registers h for all messages of a type, except schema versions that have a handler or upcaster of their own. It
 // must be called before Run. Errors: ErrDuplicateHandler; ErrStarted; an error if the relay has a publisher.
 func (r *Relay) HandleFunc(messageType string, h postrider.Handler) error {
 	return r.addAny(messageType, h == nil, withoutTx, h)
@@ -43,27 +40,15 @@ func (r *Relay) HandleFunc(messageType string, h postrider.Handler) error {
 
 // addTyped adds a handler for the messages of a definition.
 func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKind, h postrider.Handler) error {
-	return r.add(d.Type(), missing, kind, func() error {
-		if err := r.handlers.catalog.Add(d); err != nil {
-			return err
-		}
-		versions := r.handlers.typed[d.Type()]
-		if versions == nil {
-			versions = make(map[int]postrider.Handler)
-			r.handlers.typed[d.Type()] = versions
-		}
-		versions[d.SchemaVersion()] = r.intercepted(h)
-		return nil
-	})
+	return r.add(d.Type(), missing, kind, func() error { return r.handlers.Add(d, r.intercepted(h)) })
 }
 
 // addAny adds a handler for the messages of a type.
 func (r *Relay) addAny(messageType string, missing bool, kind handlerKind, h postrider.Handler) error {
 	return r.add(messageType, missing, kind, func() error {
-		if r.handlers.any[messageType] != nil {
+		if !r.handlers.AddAny(messageType, r.intercepted(h)) {
 			return ErrDuplicateHandler
 		}
-		r.handlers.any[messageType] = r.intercepted(h)
 		return nil
 	})
 }
@@ -81,7 +66,7 @@ func (r *Relay) add(messageType string, missing bool, kind handlerKind, put func
 		return err
 	}
 	tx, err := kind(r)
-	if err == nil && r.handlers.some() && tx != r.tx {
+	if err == nil && r.handlers.Some() && tx != r.tx {
 		err = errors.New("the relay's other handlers have another kind of transaction, or none; give these a relay of their own")
 	}
 	if err == nil {
@@ -119,12 +104,12 @@ func (r *Relay) intercepted(h postrider.Handler) postrider.Handler {
 
 // handle calls the handler of a message.
 func (r *Relay) handle(ctx context.Context, m *postrider.Message) error {
-	h := r.handlers.find(m)
-	if h == nil {
-		return errUnhandled
+	h, m, err := r.handlers.Find(m)
+	if err != nil {
+		return err
 	}
 	if r.cfg.Propagator != nil {
 		ctx = r.cfg.Propagator.Extract(ctx, m.Headers)
 	}
-	return h(postrider.ContextWithMessage(ctx, m), m)
+	return h(postrider.ContextWithMessage(r.withMaxAttempts(ctx, m), m), m)
 }

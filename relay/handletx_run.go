@@ -37,7 +37,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)
-		r.undone(batch, at, readError(err))
+		r.undone(batch, at, r.readResult(batch[at], err))
 		return
 	}
 	r.mu.Lock()
@@ -75,13 +75,9 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 	}
 	m := *it.Message.Message // the handler may run again
 	m.Attempt = it.Attempts + 1
-	ctx = tx.within(ctx)
-	if limit := r.attemptTimeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
-		defer cancel()
-	}
-	return r.handle(ctx, &m)
+	ctx, end := r.boundAttempt(ctx, time.Now())
+	defer end()
+	return r.handle(tx.within(ctx), &m)
 }
 
 // notBegun handles a database that does not begin transactions: everything waits, and one transaction at a time probes.
@@ -140,7 +136,7 @@ func (r *Relay) committed(p *partition, batch []*item, done int, s *schedule.Set
 	r.wakeReaders()
 }
 
-// relinquish gives up a partition after an uncertain commit, to lease it under a new token.
+// relinquish releases a partition after an uncertain commit, to lease it under a new token.
 func (r *Relay) relinquish(p *partition, err error) {
 	if p.Gone() {
 		return

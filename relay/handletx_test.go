@@ -20,7 +20,7 @@ func TestPartitionWithHalfALateGroupIsHandedOver(t *testing.T) {
 		keys := keysIn(3, 3) // the last partition is the first to be handed over
 		failing, other, fresh := b.msg(keys[0]), b.msg(keys[1]), b.msg(keys[2])
 		var seen journal
-		underWay, goOn := make(chan struct{}), make(chan struct{})
+		underWay, proceed := make(chan struct{}), make(chan struct{})
 		first := true
 		run := func() *relay.Relay {
 			r := b.relay(relay.Config{})
@@ -28,7 +28,7 @@ func TestPartitionWithHalfALateGroupIsHandedOver(t *testing.T) {
 				if m.ID == failing.ID && first {
 					first = false
 					close(underWay)
-					<-goOn
+					<-proceed
 					return errBoom
 				}
 				seen.note(m)
@@ -53,7 +53,7 @@ func TestPartitionWithHalfALateGroupIsHandedOver(t *testing.T) {
 		<-underWay
 		r2 := run()
 		pass(10 * time.Second)
-		close(goOn)
+		close(proceed)
 		pass(time.Minute)
 
 		want(t, "the one that failed", seen.of(failing.Key), []string{failing.ID})

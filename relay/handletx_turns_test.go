@@ -55,15 +55,15 @@ func (s *memorial) Due(ctx context.Context, name string, req store.DueRequest) (
 	return res, err
 }
 
-// TestParkedMessageDoesNotRunBesideItsKey: what was read of a held key arrives when the next message of this key is in a
+// TestParkedMessageDoesNotRunWithItsKey: what was read of a held key arrives when the next message of this key is in a
 // transaction.
-func TestParkedMessageDoesNotRunBesideItsKey(t *testing.T) {
+func TestParkedMessageDoesNotRunWithItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		s := &memorial{Store: b.store}
 		var runs journal
-		underWay, goOn := make(chan struct{}), make(chan struct{})
+		underWay, proceed := make(chan struct{}), make(chan struct{})
 		r := b.relayOn(s, relay.Config{})
 		handleTx(t, r, func(m *postrider.Message) error {
 			runs.note(m)
@@ -72,7 +72,7 @@ func TestParkedMessageDoesNotRunBesideItsKey(t *testing.T) {
 				return errBoom
 			case m.ID == "m002":
 				close(underWay)
-				<-goOn
+				<-proceed
 			}
 			return nil
 		})
@@ -88,7 +88,7 @@ func TestParkedMessageDoesNotRunBesideItsKey(t *testing.T) {
 			t.Fatal("Due was not called, or never returned a run; the test shows nothing")
 		}
 		want(t, "runs", runs.of("k"), []string{"m001", "m001", "m002"})
-		close(goOn)
+		close(proceed)
 	})
 }
 
@@ -133,8 +133,8 @@ func TestRefusedCommitKeepsWhatWentAlong(t *testing.T) {
 	})
 }
 
-// TestNothingOfABatchRunsBehindAFailure: messages after a failed message of a transaction are not started.
-func TestNothingOfABatchRunsBehindAFailure(t *testing.T) {
+// TestNothingOfABatchRunsAfterAFailure: messages after a failed message of a transaction are not started.
+func TestNothingOfABatchRunsAfterAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
@@ -169,12 +169,12 @@ func TestTransactionBeginsUnderALivingLease(t *testing.T) {
 			tokens = append(tokens, s.Token)
 			return nil
 		}}
-		underWay, goOn := make(chan struct{}), make(chan struct{})
+		underWay, proceed := make(chan struct{}), make(chan struct{})
 		r := b.relayOn(store, relay.Config{TxBatch: 1})
 		handleTx(t, r, func(m *postrider.Message) error {
 			if m.ID == "m001" {
 				close(underWay)
-				<-goOn
+				<-proceed
 			}
 			return nil
 		})
@@ -184,7 +184,7 @@ func TestTransactionBeginsUnderALivingLease(t *testing.T) {
 		<-underWay
 		synctest.Wait()
 		r.EndLease(0)
-		close(goOn)
+		close(proceed)
 		pass(time.Minute)
 		if len(tokens) != 2 || tokens[0] == tokens[1] {
 			t.Errorf("committed under the tokens %v, want the second message under a new lease", tokens)

@@ -22,10 +22,10 @@ func TestOrderlyStopDeliversNothingTwice(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, j := setup(t), &journal{}
 				keys := keysIn(3, 2) // the highest partitions are handed over
-				var slow, beside []string
+				var slow, neighbours []string
 				for i := range 300 {
 					m, n := b.msg(keys[0]), b.msg(keys[1])
-					slow, beside = append(slow, m.ID), append(beside, n.ID)
+					slow, neighbours = append(slow, m.ID), append(neighbours, n.ID)
 					b.publish(m, n, b.msg(fmt.Sprint(i)), b.msg(""))
 				}
 				h := func(ctx context.Context, m *postrider.Message) error {
@@ -45,7 +45,7 @@ func TestOrderlyStopDeliversNothingTwice(t *testing.T) {
 				b.start(two)
 				pass(5 * time.Minute)
 				want(t, "slow key", j.of(keys[0]), slow)
-				want(t, "key beside it in its partition", j.of(keys[1]), beside)
+				want(t, "key beside it in its partition", j.of(keys[1]), neighbours)
 				if j.len() != 1200 {
 					t.Errorf("%d deliveries of 1200 messages", j.len())
 				}
@@ -123,9 +123,9 @@ func TestRetriedMessageIsNotReadFromTheLogToo(t *testing.T) {
 	})
 }
 
-// TestCursorBehindWhatWasPutAsideIsRecorded: the second process delivers what the first one had parked, and later skips it in
+// TestCursorAfterParkedMessagesIsRecorded: the second process delivers what the first one had parked, and later skips it in
 // the log, with nothing else to record. It stops, and the third one finds the cursor after it.
-func TestCursorBehindWhatWasPutAsideIsRecorded(t *testing.T) {
+func TestCursorAfterParkedMessagesIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
@@ -208,9 +208,9 @@ func TestStopBetweenMessagesCommittedLate(t *testing.T) {
 	}
 }
 
-// TestLateMessagePutAsideIsNotReadFromTheLogToo: of two messages committed late, the process has snoozed or dead-lettered
+// TestLateMessageThatIsParkedIsNotReadFromTheLogToo: of two messages committed late, the process has snoozed or dead-lettered
 // one, and works on the other when it is cut off. The next process reads both again and delivers only the other.
-func TestLateMessagePutAsideIsNotReadFromTheLogToo(t *testing.T) {
+func TestLateMessageThatIsParkedIsNotReadFromTheLogToo(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]error{"snoozed": postrider.Snooze(time.Hour), "dead": postrider.Dead("bad", nil)} {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	}
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant never arrived here
-		r.forgetClaims(stray)
+		r.removeClaims(stray)
 		_ = r.store.Release(bounded, r.cfg.Name, stray) // retried with the next heartbeat
 	}
 	r.startHandover(surplus)
@@ -76,8 +76,8 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	return normal
 }
 
-// forgetClaims removes this process's claims to partitions that it releases: others may lease them from now on.
-func (r *Relay) forgetClaims(leases []store.LeaseRef) {
+// removeClaims removes this process's claims to partitions that it releases: others may lease them from now on.
+func (r *Relay) removeClaims(leases []store.LeaseRef) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range leases {

@@ -56,12 +56,14 @@ func (l *logLimit) allows(now time.Time) (allowed, first bool) {
 	return false, l.suppressed == 1
 }
 
-// logFailure logs why a message is postponed: each failed attempt, and each message that no handler takes, up to failureLines
-// per second. Postponement by the handler itself is logged at debug level.
+// logFailure logs why a message is postponed or discarded: each failed attempt, each discarded message, and each message that no
+// handler takes, up to failureLines per second. Postponement by the handler itself is logged at debug level.
 func (r *Relay) logFailure(it *item, o *schedule.Outcome, v *result) {
 	level, text, reason := slog.LevelWarn, "attempt failed", store.ParkReason(o.Reason)
 	switch {
-	case reason == store.ParkUnhandled && o.Cause != "":
+	case o.Discarded:
+		text = "message is discarded"
+	case reason == store.ParkUnhandled && it.Message.reason != reason: // once
 		text = "no handler takes the message"
 	case reason != store.ParkRetry && !v.is(postrider.BrokerUnavailable):
 		level, text = slog.LevelDebug, "message is put off"

@@ -102,7 +102,7 @@ func TestNameThatAConsumerTakesOver(t *testing.T) {
 		pass(time.Second)
 		cutOff.Store(true)
 		pass(20 * time.Second)
-		_, err := held.New(b.store).ForgetRelay(t.Context(), "r", "op", "the name is for a consumer", false)
+		_, err := held.New(b.store).RemoveRelay(t.Context(), "r", "op", "the name is for a consumer", false)
 		if err := errors.Join(err, b.store.Enroll(t.Context(), "r")); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestNameThatAConsumerTakesOver(t *testing.T) {
 			t.Errorf("Run: %v, want ErrNameTaken", err)
 		}
 		if k.len() != 2 {
-			t.Errorf("%d messages delivered, want the 2 from before the relay was forgotten", k.len())
+			t.Errorf("%d messages delivered, want the 2 from before the relay was removed", k.len())
 		}
 	})
 }

@@ -1,13 +1,11 @@
 package relay
 
 import (
-	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -43,7 +41,8 @@ func (r *Relay) outcome(batch []*item, results []result, i int, afterDead bool) 
 	follows := v.follows && i > 0 && schedule.SameQueue(batch[i-1], batch[i])
 	passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || follows)
 	// After a dead letter, messages that report an error are requeued, uncounted.
-	if v.cut || passed || afterDead && v.outcome.Kind != postrider.DeadLettered {
+	final := v.outcome.Kind == postrider.DeadLettered || v.outcome.Kind == postrider.Discarded || v.discarded
+	if v.cut || passed || afterDead && !final {
 		return schedule.Outcome{Kind: schedule.Unattempted}
 	}
 	return r.failed(batch[i], v)
@@ -101,7 +100,7 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 		case v.is(postrider.BrokerUnavailable):
 		case v.is(postrider.Retried) && v.broken:
 			broken++
-		case over && v.timedOut && !v.is(postrider.DeadLettered):
+		case over && v.timedOut && !v.is(postrider.DeadLettered) && !v.is(postrider.Discarded):
 			silent++
 		default:
 			answered++
@@ -142,19 +141,20 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 			return r.dead(it, o, "no handler")
 		}
 		o.Reason, o.After = string(store.ParkUnhandled), min(max(m.parkedFor, unhandledMin), unhandledMax)
-		if m.reason == store.ParkUnhandled {
-			o.Cause = "" // it was reported before
-		}
 	case v.outcome.Kind == postrider.DeadLettered:
 		o.Failed, o.Attempts = true, it.Attempts+1
 		return r.dead(it, o, v.outcome.Reason)
+	case v.outcome.Kind == postrider.Discarded:
+		o.Kind, o.Discarded, o.Attempts, o.Reason = schedule.Dead, true, it.Attempts+1, v.outcome.Reason
+	case v.discarded:
+		o.Kind, o.Discarded, o.Failed, o.Attempts, o.Reason = schedule.Dead, true, true, it.Attempts+1, IgnoredError
 	case v.outcome.Kind == postrider.Snoozed:
 		o.Reason = string(store.ParkSnoozed)
 	case v.outcome.Kind == postrider.BrokerUnavailable: // reported by a handler
 		o.Reason, o.After = string(store.ParkSnoozed), r.cfg.UnavailableWait
 	default:
 		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
-		if o.Attempts >= r.cfg.MaxAttempts {
+		if o.Attempts >= r.maxAttempts(m.Message) {
 			return r.dead(it, o, "attempts exhausted")
 		}
 		if o.After == 0 {
@@ -175,29 +175,7 @@ func (r *Relay) dead(it *item, o schedule.Outcome, reason string) schedule.Outco
 }
 
 func (r *Relay) backoff(attempts int) time.Duration {
-	return Backoff(r.cfg.BackoffBase, r.cfg.BackoffMax, attempts)
-}
-
-// Backoff draws the wait after the nth failed attempt, at random between 1 ms and min(limit, base·2^(n−1)): full jitter, as
-// in "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
-func Backoff(base, limit time.Duration, attempts int) time.Duration {
-	if shift := attempts - 1; shift < 40 {
-		if d := base << shift; d > 0 {
-			limit = min(limit, d)
-		}
-	}
-	return max(rand.N(min(limit, math.MaxInt64-1)+1), time.Millisecond)
-}
-
-// CauseText is the text of an error that operators read; it is empty only for nil.
-func CauseText(err error) string {
-	if err == nil {
-		return ""
-	}
-	if text := err.Error(); text != "" {
-		return text
-	}
-	return fmt.Sprintf("error of type %T without a text", err)
+	return attempt.Backoff(r.cfg.BackoffBase, r.cfg.BackoffMax, attempts)
 }
 
 func firstLine(s string) string {

@@ -62,11 +62,11 @@ func TestFailureHoldsItsKeyAndNothingElse(t *testing.T) {
 		if err := r.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want(t, "bad on the main line again", j.of("bad")[4:], []string{"m008"})
+		want(t, "bad on the way from the log again", j.of("bad")[4:], []string{"m008"})
 	})
 }
 
-func TestManyParkedFollowersKeepTheirOrder(t *testing.T) {
+func TestManyQueuedMessagesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
@@ -137,15 +137,15 @@ func TestOutcomes(t *testing.T) {
 					if calls.Load() != c.attempts {
 						t.Errorf("%d calls, want %d", calls.Load(), c.attempts)
 					}
-					var letters []store.DeadLetter
+					var dead []store.DeadLetter
 					for l, err := range deadletter.New(b.store).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						letters = append(letters, l)
+						dead = append(dead, l)
 					}
-					if len(letters) != 1 || letters[0].Reason != c.dead || letters[0].Attempts != int(c.attempts) {
-						t.Fatalf("dead letters: %+v", letters)
+					if len(dead) != 1 || dead[0].Reason != c.dead || dead[0].Attempts != int(c.attempts) {
+						t.Fatalf("dead letters: %+v", dead)
 					}
 					if st := b.status(); st.Held.N+st.Parked.N+st.Backlog.N != 0 {
 						t.Errorf("left over: %+v", st)
@@ -259,7 +259,7 @@ func TestUnhandledTypeIsHeldNotDead(t *testing.T) {
 	})
 }
 
-func TestFollowersInABatchWaitForTheirFailedHead(t *testing.T) {
+func TestMessagesOfABatchWaitForTheirFailedPredecessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}

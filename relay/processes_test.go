@@ -108,9 +108,9 @@ type history struct {
 // process is one process of the relay.
 type process struct {
 	*relay.Relay
-	line *line
-	kill func()
-	done chan error
+	connection *connection
+	kill       func()
+	done       chan error
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
@@ -169,7 +169,7 @@ func (h *history) act() {
 }
 
 func (h *history) startProcess() {
-	l := &line{Store: h.store, h: h}
+	l := &connection{Store: h.store, h: h}
 	r := h.relayOn(l, h.cfg)
 	switch {
 	case h.tx:
@@ -180,7 +180,7 @@ func (h *history) startProcess() {
 		handle(h.t, r, h.handle)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{Relay: r, line: l, kill: cancel, done: make(chan error, 1)}
+	p := &process{Relay: r, connection: l, kill: cancel, done: make(chan error, 1)}
 	go func() { p.done <- r.Run(ctx) }()
 	h.processes = append(h.processes, p)
 	h.note("process %s starts", r.Owner().ID)
@@ -223,7 +223,7 @@ func (h *history) endProcess() {
 	h.processes = slices.Delete(h.processes, i, i+1)
 	crash := h.chance.oneIn(2) && !h.once
 	h.note("process %s ends, by a crash: %v", p.Owner().ID, crash)
-	p.line.crashed.Store(crash)
+	p.connection.crashed.Store(crash)
 	h.ending.Go(func() {
 		if crash {
 			time.Sleep(time.Minute)

@@ -96,8 +96,8 @@ func (r *record) note(format string, args ...any) {
 
 // tell prints the log of the history.
 func (h *history) tell() {
-	for _, line := range h.story {
-		h.t.Log(line)
+	for _, connection := range h.story {
+		h.t.Log(connection)
 	}
 }
 
@@ -105,7 +105,7 @@ func (h *history) tell() {
 func (h *history) result() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	died := h.letters()
+	died := h.dead()
 	known, effects := make(map[string]bool), h.effects()
 	alive := int64(0) // those without a dead letter
 	for _, key := range slices.Sorted(maps.Keys(h.published)) {
@@ -157,7 +157,7 @@ func (h *history) result() {
 }
 
 // letters counts the dead letters of each message. Without store faults there is one for each time it was redriven.
-func (h *history) letters() map[string]int {
+func (h *history) dead() map[string]int {
 	died := make(map[string]int)
 	for l, err := range deadletter.New(h.store).ListDead(h.t.Context(), store.DeadFilter{State: store.DeadAny}, 0, 0) {
 		if err != nil {

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
+	"github.com/postrider/postrider/replay"
 	"github.com/postrider/postrider/store"
 )
 
@@ -32,9 +34,11 @@ type Relay struct {
 	cfg      Config
 	store    store.Relay
 	owner    store.Owner
-	handlers handlers
+	handlers handlers.Set[postrider.Handler]
 	publish  PublishFunc
-	tx       transactor // nil unless handlers have transactions
+	// background are the functions that run while the relay does.
+	background []func(ctx context.Context)
+	tx         transactor // nil unless handlers have transactions
 
 	// life ends when the relay must take no new work; calls ends when calls in progress must be cancelled.
 	life, calls              context.Context
@@ -54,8 +58,9 @@ type Relay struct {
 	total         int                         // partitions of the outbox; fixed before any loop starts
 	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
 	circuit       circuit
+	rate          *rateLimit         // nil without MaxRate
 	answered      time.Time          // when the destination last answered
-	underWay      map[*call]struct{} // calls that another worker can replace
+	underWay      map[*call]struct{} // one for each worker
 	slow          int                // how many of them have been replaced
 	slowFull      bool               // no more can be replaced
 	failures      logLimit
@@ -84,9 +89,6 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, store: s, owner: newOwner(cfg.Version),
-		handlers: handlers{
-			typed: make(map[string]map[int]postrider.Handler), any: make(map[string]postrider.Handler),
-		},
 		done:      make(chan struct{}),
 		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
 		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
@@ -101,7 +103,10 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	r.finder, _ = s.(store.HeldFinder)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())
-	r.calls, r.endCalls = context.WithCancel(context.Background())
+	r.calls, r.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
+	if cfg.MaxRate > 0 {
+		r.rate = &rateLimit{perSecond: cfg.MaxRate, burst: float64(cfg.Burst)}
+	}
 	if cfg.Publisher != nil {
 		r.publish = cfg.Publisher.Publish
 		for i := len(cfg.PublishInterceptors) - 1; i >= 0; i-- {
@@ -160,6 +165,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
 	loops.Go(func() { r.slowLoop(background) })
+	for _, f := range r.background {
+		loops.Go(func() { f(background) })
+	}
 	settled := make(chan struct{})
 	go func() { defer close(settled); r.settleLoop(background) }()
 	leasing, endLeasing := context.WithCancel(background)
@@ -192,13 +200,13 @@ func (r *Relay) begin() error {
 	switch {
 	case r.started:
 		return ErrStarted
-	case r.publish == nil && !r.handlers.some():
+	case r.publish == nil && !r.handlers.Some():
 		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
 	}
 	if err := r.fitTx(); err != nil {
 		return err
 	}
-	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil)
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
 	r.started = true
 	return nil
 }
@@ -246,11 +254,12 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	return cut
 }
 
-// leave releases the leases.
+// leave releases the leases. Calls that are still in progress have outlived them.
 func (r *Relay) leave(ctx context.Context) {
 	r.mu.Lock()
 	for _, p := range r.partitions {
 		p.expiry.Stop()
+		p.Lose()
 	}
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
@@ -329,7 +338,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		}
 		wait = time.Minute
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		done, err := m.Maintain(bounded, r.cfg.retention())
+		done, err := r.maintain(bounded, m)
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -338,6 +347,19 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
 		}
 	}
+}
+
+// maintain maintains the log, and keeps what replays have still to read. It removes replays that ended long ago.
+func (r *Relay) maintain(ctx context.Context, m store.Maintainer) (store.Maintained, error) {
+	keep, replays := r.cfg.retention(), replay.New(r.store)
+	var err error
+	if keep.KeepFrom, err = replays.KeepFrom(ctx); err != nil {
+		return store.Maintained{}, err
+	}
+	if _, err := replays.Purge(ctx, keep.Redrives); err != nil {
+		return store.Maintained{}, err
+	}
+	return m.Maintain(ctx, keep)
 }
 
 // signal wakes a loop without blocking; signals coalesce.

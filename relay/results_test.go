@@ -49,9 +49,9 @@ func TestErrorWhoseTextPanicsIsAFailure(t *testing.T) {
 	})
 }
 
-// TestHandlerThatReportsBehindIsRetriedWithBackoff: a handler that forwards to a publisher may return that publisher's
+// TestHandlerThatReportsPredecessorFailedIsRetriedWithBackoff: a handler that forwards to a publisher may return that publisher's
 // ErrPredecessorFailed. To the relay it is the message's own failure, retried after a wait and counted.
-func TestHandlerThatReportsBehindIsRetriedWithBackoff(t *testing.T) {
+func TestHandlerThatReportsPredecessorFailedIsRetriedWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
@@ -127,9 +127,9 @@ func TestHandlerThatChangesTheKeyChangesNothingHere(t *testing.T) {
 	})
 }
 
-// TestFollowerOfAnUndecodableHeadWaitsWithItsKey: an undecodable row is dead-lettered, and OnDead holds its key. The message
+// TestMessageAfterAnUndecodableOneWaitsWithItsKey: an undecodable row is dead-lettered, and OnDead holds its key. The message
 // after it in the same batch is published once, after the operator's decision.
-func TestFollowerOfAnUndecodableHeadWaitsWithItsKey(t *testing.T) {
+func TestMessageAfterAnUndecodableOneWaitsWithItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, k := setup(t), &broker{}

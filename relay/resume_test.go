@@ -79,7 +79,7 @@ func TestDecisionIsAppliedAfterTheLinesTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		keys := keysIn(0, 3)
-		underWay, goOn := make(chan struct{}), make(chan struct{})
+		underWay, proceed := make(chan struct{}), make(chan struct{})
 		r := b.relay(relay.Config{AttemptTimeout: -1, LeaseTTL: 15 * time.Minute})
 		var done journal
 		again := false
@@ -89,7 +89,7 @@ func TestDecisionIsAppliedAfterTheLinesTransaction(t *testing.T) {
 				return postrider.Snooze(time.Hour)
 			case m.Key == keys[1]:
 				close(underWay)
-				<-goOn
+				<-proceed
 			case m.Key == keys[2] && !again:
 				again = true
 				return postrider.Snooze(10 * time.Second)
@@ -107,7 +107,7 @@ func TestDecisionIsAppliedAfterTheLinesTransaction(t *testing.T) {
 		decided := make(chan error, 1)
 		go func() { decided <- decideWithin(b, keys[0], 4*time.Minute) }()
 		pass(5 * time.Second)
-		close(goOn)
+		close(proceed)
 		pass(3 * time.Minute)
 		select {
 		case err := <-decided:
@@ -135,7 +135,7 @@ func TestRefusedCommitKeepsCounts(t *testing.T) {
 		b := setup(t)
 		keys := keysIn(0, 2)
 		refused, again := false, false
-		underWay, goOn := make(chan struct{}), make(chan struct{})
+		underWay, proceed := make(chan struct{}), make(chan struct{})
 		store := &commits{Store: b.store, ask: func(s store.Settlement) error {
 			if s.Number > 0 && len(s.Removed) > 0 && !refused {
 				refused = true
@@ -151,7 +151,7 @@ func TestRefusedCommitKeepsCounts(t *testing.T) {
 				return postrider.Snooze(20 * time.Second)
 			case m.Key == keys[1] && !refused:
 				close(underWay)
-				<-goOn
+				<-proceed
 			}
 			return nil
 		})
@@ -161,7 +161,7 @@ func TestRefusedCommitKeepsCounts(t *testing.T) {
 		b.publish(b.msg(keys[0]), delayed)
 		<-underWay
 		pass(time.Minute) // the other is delivered
-		close(goOn)
+		close(proceed)
 		pass(time.Minute)
 		if !refused {
 			t.Fatal("no commit was refused; the test shows nothing")

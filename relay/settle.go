@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -139,7 +140,7 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite boo
 		r.taken(s.partition)
 		return
 	}
-	wait := Backoff(settleRetryMin, settleRetryMax, s.tries)
+	wait := attempt.Backoff(settleRetryMin, settleRetryMax, s.tries)
 	s.retryAt = time.Now().Add(wait)
 	s.partition.repeat = s
 	time.AfterFunc(wait, func() { signal(r.settleWake) })

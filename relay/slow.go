@@ -7,7 +7,7 @@ import (
 
 // call is the call that a worker has in progress.
 type call struct {
-	since time.Time
+	since time.Time // zero: there is none, or none that another worker can replace
 	// slow: another worker has replaced this call's worker, which ends when the call returns.
 	slow bool
 }
@@ -17,7 +17,8 @@ func (r *Relay) slowLoop(ctx context.Context) {
 	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
 		r.mu.Lock()
 		r.replaceSlow()
-		r.sched.ParkSlow(r.circuit.open(), time.Now())
+		now := time.Now()
+		r.sched.ParkSlow(r.paused(now), now)
 		r.unlock()
 	}
 }
@@ -32,7 +33,7 @@ func (r *Relay) replaceSlow() {
 	full := false
 	for c := range r.underWay {
 		switch {
-		case c.slow || time.Since(c.since) < r.cfg.ParkAfter || r.life.Err() != nil:
+		case c.slow || c.since.IsZero() || time.Since(c.since) < r.cfg.ParkAfter || r.life.Err() != nil:
 		case r.slow < limit:
 			c.slow = true
 			r.slow++
@@ -48,7 +49,16 @@ func (r *Relay) replaceSlow() {
 	r.slowFull = full
 }
 
-// replaced records that a call has returned, and reports whether another worker has replaced its worker.
+// newCall adds the calls of a worker.
+func (r *Relay) newCall() *call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := &call{}
+	r.underWay[c] = struct{}{}
+	return c
+}
+
+// replaced removes the calls of a worker, and reports whether another worker has replaced it.
 func (r *Relay) replaced(c *call) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

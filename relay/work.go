@@ -8,21 +8,18 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
-// errUnhandled: no handler takes messages of this type.
-var errUnhandled = errors.New("no handler takes messages of this type; start a process that has one, or skip its " +
-	"topic with Config.Topics")
-
 // errForeign: the message's topic was added to the relay's filter by a newer version than this process.
-var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", errUnhandled)
+var errForeign = fmt.Errorf("this process is not configured for the topic, a newer version of the relay is: %w", postrider.ErrUnhandled)
 
 // worker delivers until the relay ends, or until another worker replaces it during a slow call.
 func (r *Relay) worker() {
-	finished, current := false, &call{}
+	finished, current := false, r.newCall()
 	defer func() {
-		if !finished && !r.replaced(current) { // a handler ended this goroutine (runtime.Goexit)
+		if replaced := r.replaced(current); !finished && !replaced { // a handler ended this goroutine (runtime.Goexit)
 			r.workers.Go(r.worker)
 		}
 	}()
@@ -36,33 +33,28 @@ func (r *Relay) worker() {
 		}
 		if r.tx != nil {
 			r.transact(batch, probe)
-			if finished = r.replaced(current); finished {
-				return
-			}
 			continue
 		}
 		msgs := make([]*postrider.Message, len(batch)) // the publisher may keep it, even after the call
 		for i, it := range batch {
-			if attempt := it.Attempts + 1; it.Message.Attempt != attempt {
-				it.Message.Attempt = attempt
+			if n := it.Attempts + 1; it.Message.Attempt != n {
+				it.Message.Attempt = n
 			}
 			msgs[i] = it.Message.Message
 		}
 		r.deliver(batch, msgs, probe)
-		if finished = r.replaced(current); finished {
-			return
-		}
 	}
 }
 
 // take waits for work, takes as much of it as one call may have, and reports whether the call is a probe of the circuit. It
-// returns nothing when the relay ends.
+// returns nothing when the relay ends, or when another worker has replaced this one during its last call.
 func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 	r.mu.Lock()
 	defer r.unlock()
-	for r.life.Err() == nil {
+	current.since = time.Time{}
+	for r.life.Err() == nil && !current.slow {
 		now := time.Now()
-		room := r.circuit.allows(r.cfg.MaxBatch, now)
+		room := r.allowed(now)
 		if room == 0 || r.sched.Ready() == 0 {
 			r.wake() // Take may have parked messages
 			r.changed.Wait()
@@ -73,9 +65,11 @@ func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
 			r.lose(r.partitions[ended.Lease.Partition])
 		}
 		if len(batch) > 0 {
+			if r.rate != nil {
+				r.rate.spend(len(batch))
+			}
 			if len(batch) == 1 || r.publish == nil {
 				current.since = now
-				r.underWay[current] = struct{}{}
 			}
 			return batch, r.circuit.started()
 		}
@@ -91,7 +85,7 @@ func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 		if !returned {
 			errs = fail(len(batch), &brokenCallError{errors.New("the call ended its goroutine (runtime.Goexit)")})
 		}
-		r.complete(batch, results(errs), probe)
+		r.complete(batch, r.results(batch, errs), probe)
 	}()
 	errs = r.call(batch, msgs)
 	returned = true
@@ -106,6 +100,8 @@ type result struct {
 	canceled bool
 	// unhandled: no handler takes it. cut: the call was cut off by this process.
 	unhandled, cut bool
+	// discarded: the policy of its type discards it.
+	discarded bool
 	// timedOut: the call's time was up. broken: the call itself failed, which says nothing about any one message.
 	timedOut, broken bool
 }
@@ -114,7 +110,7 @@ type result struct {
 func (v *result) is(kind postrider.OutcomeKind) bool { return v.failed && v.outcome.Kind == kind }
 
 // results parses the errors of a call; nil means that all succeeded.
-func results(errs []error) []result {
+func (r *Relay) results(batch []*item, errs []error) []result {
 	var out []result
 	for i, err := range errs {
 		if err == nil {
@@ -123,7 +119,7 @@ func results(errs []error) []result {
 		if out == nil {
 			out = make([]result, len(errs))
 		}
-		out[i] = readError(err)
+		out[i] = r.readResult(batch[i], err)
 	}
 	return out
 }
@@ -131,18 +127,18 @@ func results(errs []error) []result {
 func readError(err error) (v result) {
 	defer func() {
 		if p := recover(); p != nil {
-			broken := &PanicError{Value: fmt.Sprintf("a method of the returned %T: %v", err, p), Stack: string(debug.Stack())}
+			broken := newPanic(fmt.Sprintf("a method of the returned %T", err), p)
 			v = result{failed: true, outcome: postrider.OutcomeOf(broken), cause: broken.Error()}
 		}
 	}()
 	v = result{failed: true, outcome: postrider.OutcomeOf(err)}
-	v.cause = CauseText(v.outcome.Err)
+	v.cause = attempt.CauseText(v.outcome.Err)
 	if v.outcome.Err == nil && err.Error() != postrider.Dead(v.outcome.Reason, nil).Error() {
-		v.cause = CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
+		v.cause = attempt.CauseText(err) // Snooze and Dead without a cause: what they are wrapped in says why
 	}
 	v.follows = errors.Is(err, postrider.ErrPredecessorFailed)
 	v.canceled = errors.Is(err, context.Canceled)
-	v.unhandled = errors.Is(err, errUnhandled)
+	v.unhandled = v.outcome.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)
 	_, v.broken = errors.AsType[*brokenCallError](err)
 	return v
@@ -157,11 +153,8 @@ func (r *Relay) call(batch []*item, msgs []*postrider.Message) (errs []error) {
 	}()
 	ctx, release := r.callContext(batch)
 	defer release()
-	if timeout := r.attemptTimeout(); timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("attempt took longer than %s: %w", timeout, context.DeadlineExceeded))
-		defer cancel()
-	}
+	ctx, end := r.boundAttempt(ctx, batch[0].Started)
+	defer end()
 	if undecodable(batch) {
 		return r.callDecodable(ctx, batch)
 	}
@@ -250,7 +243,10 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 // hand passes messages to the publisher, or a single message to its handler.
 func (r *Relay) hand(ctx context.Context, msgs []*postrider.Message) []error {
 	if r.publish == nil {
-		return []error{r.handle(ctx, msgs[0])}
+		if err := r.handle(ctx, msgs[0]); err != nil {
+			return []error{err}
+		}
+		return nil
 	}
 	errs := r.publish(ctx, msgs)
 	if errs != nil && len(errs) != len(msgs) {
@@ -277,6 +273,10 @@ func (e *brokenCallError) Unwrap() error { return e.err }
 type PanicError struct {
 	Value any
 	Stack string
+}
+
+func newPanic(where string, v any) *PanicError {
+	return &PanicError{Value: fmt.Sprintf("%s: %v", where, v), Stack: string(debug.Stack())}
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }

@@ -24,8 +24,7 @@ type Config struct {
 	UndoAttempts int
 	// StuckAfter is how long a step after the pivot is asked again without an answer, before it is stuck. Default: 1 h.
 	StuckAfter time.Duration
-	// LocalTimeout ends the context of a local step, LocalAttempts is how often one is tried. A driver that closes the connection
-	// then, as pgx does, makes it a failure of the message, which the relay tries again. Defaults: 5 s and 10.
+	// LocalTimeout ends the context of a local step, LocalAttempts is how often one is tried. Defaults: 5 s and 10.
 	LocalTimeout  time.Duration
 	LocalAttempts int
 	// BackoffBase and BackoffMax limit the wait before attempt n+1, which is random between half of and the whole of
@@ -39,6 +38,9 @@ type Config struct {
 	// function makes the data larger than before and than this is stuck; of a local step, it is a failed attempt. A signal
 	// beyond it is dead-lettered. Default: 256 KiB.
 	MaxState int
+	// KeepEnded is how long an instance that completed or was compensated is kept, with its history. Stuck and abandoned ones are
+	// always kept. Default: 7 days; negative: forever.
+	KeepEnded time.Duration
 	// WaitInterval is how often the process asks the database for the instances that callers of Wait are waiting for, with one
 	// statement for all of them. Default: 250 ms.
 	WaitInterval time.Duration
@@ -86,6 +88,7 @@ func (c Config) complete() (Config, error) {
 		}
 		*n.value = cmp.Or(*n.value, n.defaultValue)
 	}
+	c.KeepEnded = cmp.Or(c.KeepEnded, 7*24*time.Hour)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c, errors.Join(faults...)
 }

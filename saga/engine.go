@@ -20,20 +20,25 @@ import (
 type Store[Tx any] interface {
 	store.SagaStore[Tx]
 	store.SagaReader
+	store.SagaMaintenance
 	// Savepoint is that of store.Transactor.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
 }
 
-// Engine runs the instances of the sagas that are registered with it. It is safe for concurrent use. It has no goroutines:
-// its work is done by the relay and the consumers that it is given, see Relay and Consume.
+// Engine runs the instances of the sagas that are registered with it. It is safe for concurrent use. Its work is done by the relay
+// and the consumers that it is given, see Relay and Consume: while one of them runs, the engine also reports which definitions
+// this process has, and removes instances that ended longer than Config.KeepEnded ago.
 type Engine[Tx any] struct {
 	cfg     Config
 	store   Store[Tx]
 	box     *outbox.Outbox[Tx]
 	waiters waiters
+	process string // names this process in reports
 
-	mu    sync.Mutex
-	sagas map[string]map[int]*machine.Definition // by name and version
+	mu      sync.Mutex
+	sagas   map[string]map[int]*machine.Definition // by name and version
+	running int                                    // relays and consumers
+	overran map[string]bool                        // IDs of messages whose local step took too long, see runLocal
 }
 
 // New returns an engine that keeps instances in a store and publishes through an outbox of the same database. The error lists
@@ -46,7 +51,7 @@ func New[Tx any](s Store[Tx], box *outbox.Outbox[Tx], c Config) (*Engine[Tx], er
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine[Tx]{cfg: c, store: s, box: box, sagas: make(map[string]map[int]*machine.Definition)}
+	e := &Engine[Tx]{cfg: c, store: s, box: box, process: processName(), sagas: make(map[string]map[int]*machine.Definition), overran: make(map[string]bool)}
 	e.waiters.init(s, c.WaitInterval)
 	return e, nil
 }
@@ -95,19 +100,29 @@ func (e *Engine[Tx]) find(name string, version int) *machine.Definition {
 
 // Relay lets a relay of the engine's outbox run the engine: timers, local steps, operators' verbs, and replies of participants
 // that share the outbox. The relay needs the topic of the engine (Topic) among its topics, and may handle other messages with
-// transactions. Errors: those of relay.HandleTxFunc.
+// transactions. Errors: ErrHoldKey; those of relay.HandleTxFunc.
 func (e *Engine[Tx]) Relay(r *relay.Relay) error {
-	var errs []error
-	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb} {
+	errs := []error{e.refuseHeldKeys("relay "+r.Name(), r.OnDead()), r.Background(e.maintain)}
+	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb, typeTimer} {
 		errs = append(errs, relay.HandleTxFunc(r, messageType, e.handle))
 	}
-	return errors.Join(append(errs, relay.HandleTxFunc(r, typeTimer, e.timer))...)
+	return errors.Join(errs...)
+}
+
+// refuseHeldKeys refuses a relay or consumer that holds the key of a dead letter: that of an instance, whose timers would wait for
+// an operator.
+func (e *Engine[Tx]) refuseHeldKeys(what string, onDead relay.OnDead) error {
+	if onDead != relay.HoldKey {
+		return nil
+	}
+	return fmt.Errorf("saga: engine %s: %s: %w", e.cfg.Name, what, ErrHoldKey)
 }
 
 // Consume lets a consumer take the replies of participants, and signals, that come from a broker. It needs the topic of the
-// engine (Topic) among its topics. Errors: those of inbox.Consumer.HandleFunc.
+// engine (Topic) among its topics. Errors: ErrHoldKey; those of inbox.Consumer.HandleFunc.
 func (e *Engine[Tx]) Consume(c *inbox.Consumer[Tx]) error {
-	return errors.Join(c.HandleFunc(typeReply, e.handle), c.HandleFunc(typeSignal, e.handle))
+	return errors.Join(e.refuseHeldKeys("consumer "+c.Name(), c.OnDead()), c.Background(e.maintain),
+		c.HandleFunc(typeReply, e.handle), c.HandleFunc(typeSignal, e.handle))
 }
 
 // Signal sends a signal to the instance with an ID, in the caller's transaction. It reaches the Await of this message type,

@@ -11,6 +11,9 @@ var (
 	ErrNotFound = errors.New("no such instance")
 	// ErrDuplicate: a definition of this name and version, or a handler of this step, is registered already.
 	ErrDuplicate = errors.New("registered already")
+	// ErrHoldKey: a relay or consumer of an engine has OnDead: relay.HoldKey, so that one reply that is dead-lettered would stop
+	// the timers of its instance.
+	ErrHoldKey = errors.New("OnDead must not be HoldKey for an engine")
 	// ErrCannotUndo is returned by an undo handler for a step that cannot be undone any more. Before the pivot, the step is
 	// then stuck.
 	ErrCannotUndo = errors.New("the step cannot be undone")

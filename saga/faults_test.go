@@ -3,6 +3,7 @@ package saga
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,6 +31,8 @@ func (f *failing) LoadSagas(ctx context.Context, tx *memory.Tx, runs []string) (
 }
 
 type keyed struct{ Key string }
+
+var quiet = slog.New(slog.DiscardHandler)
 
 // TestTimersAreNotLost: a timer whose command the outbox refuses leaves a step that is stuck, and one that meets a database that
 // fails for hours happens afterwards.
@@ -60,7 +63,7 @@ func timerIsNotLost(t *testing.T, key string, outage time.Duration, want Status)
 	s := &failing{Store: memory.New(memory.Config{})}
 	box, err := outbox.New(s.Store, outbox.Config{Source: "shop"})
 	must(err)
-	e, err := New[*memory.Tx](s, box, Config{Name: "shop", UndoAttempts: 1})
+	e, err := New[*memory.Tx](s, box, Config{Name: "shop", UndoAttempts: 1, Logger: quiet})
 	must(err)
 	step := DefineStep[keyed, int]("stock.reserve").WithKey(func(d keyed) string { return d.Key })
 	orders, err := Register(e, Definition[keyed]{Name: "orders", Version: 1, Steps: []Step[keyed]{
@@ -147,4 +150,123 @@ func TestOperateRefusesWhatCannotBeStored(t *testing.T) {
 			t.Errorf("%+v is accepted", o)
 		}
 	}
+}
+
+// TestFailuresOfTheDatabaseDoNotCount: a signal that meets a database that fails for longer than its attempts take is applied
+// afterwards.
+func TestFailuresOfTheDatabaseDoNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := &failing{Store: memory.New(memory.Config{})}
+		box, err := outbox.New(s.Store, outbox.Config{Source: "shop"})
+		must(err)
+		e, err := New[*memory.Tx](s, box, Config{Name: "shop", Logger: quiet})
+		must(err)
+		reviewed := postrider.Define[int]("reviewed")
+		orders, err := Register(e, Definition[keyed]{Name: "orders", Version: 1, Steps: []Step[keyed]{
+			Await[keyed, int]{Name: "wait", Signal: reviewed, Timeout: NoTimeout}}})
+		must(err)
+		r, err := relay.New(s.Store, relay.Config{Name: "shop", Topics: []string{e.Topic()}, MaxAttempts: 2})
+		must(err)
+		must(e.Relay(r))
+		_, err = box.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			_, err := orders.Start(ctx, tx, keyed{}, ID("42"))
+			return errors.Join(err, Signal(ctx, tx, box, "shop", "42", reviewed, 1))
+		})
+		must(err)
+		s.until = time.Now().Add(time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		time.Sleep(2 * time.Hour)
+		if got, err := orders.Get(ctx, "42"); err != nil || got.Status != Completed {
+			t.Errorf("the instance is %s, waiting for %v (%v); want it completed", got.Status, got.Waiting, err)
+		}
+		cancel()
+		must(<-done)
+	})
+}
+
+// TestHoldKeyIsRefused: a relay that holds keys after a dead letter would stop the timers of an instance.
+func TestHoldKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	s := memory.New(memory.Config{})
+	box, err := outbox.New(s, outbox.Config{Source: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New[*memory.Tx](s, box, Config{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := relay.New(s, relay.Config{Name: "shop", Topics: []string{e.Topic()}, OnDead: relay.HoldKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Relay(r); !errors.Is(err, ErrHoldKey) {
+		t.Errorf("relay with HoldKey: %v, want %v", err, ErrHoldKey)
+	}
+}
+
+// TestParticipantRemovesRecords: after KeepRecords, while its relay runs.
+func TestParticipantRemovesRecords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(memory.Config{})
+		box, err := outbox.New(s, outbox.Config{Source: "shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := NewParticipant[*memory.Tx](s, box, ParticipantConfig{Name: "stock", KeepRecords: 48 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := relay.New(s, relay.Config{Name: "stock", Topics: []string{"stock.reserve"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := DefineStep[int, int]("stock.reserve")
+		err = Handle(p, step, func(context.Context, *memory.Tx, postrider.Typed[int]) (int, error) { return 1, nil },
+			func(context.Context, *memory.Tx, int, int) error { return nil })
+		if err := errors.Join(err, p.Relay(r)); err != nil {
+			t.Fatal(err)
+		}
+		records := func() (found bool) {
+			_, err := box.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+				all, _, err := s.LockSagaRecords(ctx, tx, "stock", []store.SagaStep{{Run: "run", Step: "reserve"}})
+				found = err == nil && all[0].State == store.SagaStepUndone
+				return errors.Join(err, s.SaveSagaRecords(ctx, tx, "stock", all))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		_, err = box.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			of := []store.SagaStep{{Run: "run", Step: "reserve"}}
+			all, _, err := s.LockSagaRecords(ctx, tx, "stock", of)
+			all[0].State = store.SagaStepUndone
+			return errors.Join(err, s.SaveSagaRecords(ctx, tx, "stock", all))
+		})
+		if err != nil || !records() {
+			t.Fatalf("the record is not there (%v)", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		time.Sleep(49 * time.Hour)
+		if records() {
+			t.Error("the record is there after KeepRecords")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

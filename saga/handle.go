@@ -20,21 +20,31 @@ const versionWait = 5 * time.Second
 // earlyWait is how long a signal waits before it looks again for its instance.
 const earlyWait = time.Second
 
-// timerWait is how long a timer waits after a failure of the database.
-const timerWait = 5 * time.Second
+// failureWait is how long a message waits after a failure that does not count as an attempt.
+const failureWait = time.Second
 
-// timer handles a timer. However often it fails, it is not dead-lettered, since nothing else wakes its instance.
-func (e *Engine[Tx]) timer(ctx context.Context, tx Tx, m *postrider.Message) error {
-	err := e.handle(ctx, tx, m)
+// storeError is a failure of the database, e.g. a deadlock or a lost connection.
+type storeError struct{ error }
+
+// Unwrap returns the cause.
+func (e storeError) Unwrap() error { return e.error }
+
+// handle handles a message of the engine in the transaction tx. A failure of the database does not count as an attempt, since it is
+// not the message's. A timer is not dead-lettered however it fails, since nothing else wakes its instance.
+func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) error {
+	err := e.transact(ctx, tx, m)
 	if postrider.OutcomeOf(err).Kind != postrider.Retried {
 		return err
 	}
-	e.cfg.Logger.Warn("saga: a timer fails and is tried again", "engine", e.cfg.Name, "instance", m.Headers[headerID], "error", err)
-	return errors.Join(postrider.Snooze(timerWait), err)
+	if _, ofStore := errors.AsType[storeError](err); !ofStore && m.Type != typeTimer {
+		return err
+	}
+	e.cfg.Logger.Warn("saga: a message fails and is tried again", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID], "error", err)
+	return errors.Join(postrider.Snooze(failureWait), err)
 }
 
-// handle handles a message of the engine in the transaction tx.
-func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) error {
+// transact makes the transition for a message.
+func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) error {
 	input, err := readInput(m)
 	if err != nil {
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("read %s: %w", m.Type, err))
@@ -92,7 +102,7 @@ func (e *Engine[Tx]) load(ctx context.Context, tx Tx, m *postrider.Message) (*st
 	if run == "" {
 		runs, err := e.store.FindSagas(ctx, tx, []store.SagaLookup{{ID: m.Headers[headerID]}})
 		if err != nil {
-			return nil, fmt.Errorf("find instance %s: %w", m.Headers[headerID], err)
+			return nil, storeError{fmt.Errorf("find instance %s: %w", m.Headers[headerID], err)}
 		}
 		if run = runs[0]; run == "" {
 			return nil, nil
@@ -100,7 +110,7 @@ func (e *Engine[Tx]) load(ctx context.Context, tx Tx, m *postrider.Message) (*st
 	}
 	found, err := e.store.LoadSagas(ctx, tx, []string{run})
 	if err != nil {
-		return nil, fmt.Errorf("load instance %s: %w", m.Headers[headerID], err)
+		return nil, storeError{fmt.Errorf("load instance %s: %w", m.Headers[headerID], err)}
 	}
 	if len(found) == 0 || found[0].Engine != e.cfg.Name {
 		return nil, nil
@@ -145,6 +155,11 @@ func (e *Engine[Tx]) runLocal(
 	}
 	run := step.Run
 	reply.Token, reply.Outcome = t.before.State.Token, machine.OutcomeDone
+	if e.tookTooLong(m.ID) {
+		reply.Outcome = machine.OutcomeFailed
+		reply.Refusal = machine.Refusal{Reason: "failed", Text: fmt.Sprintf("it took longer than LocalTimeout (%s)", e.cfg.LocalTimeout)}
+		return true, nil
+	}
 	if undo {
 		run, reply.Outcome = step.RunUndo, machine.OutcomeUndone
 	}
@@ -155,7 +170,23 @@ func (e *Engine[Tx]) runLocal(
 			return fmt.Errorf("panic: %v\n%s", v, stack)
 		})
 	})
+	if bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, store.ErrUndone) { // a driver may close the connection then
+		e.mu.Lock()
+		e.overran[m.ID] = true
+		e.mu.Unlock()
+		return true, errors.Join(postrider.Snooze(time.Millisecond), err)
+	}
 	return true, e.localOutcome(ctx, err, data, max(e.cfg.MaxState, len(t.before.Data)), reply)
+}
+
+// tookTooLong says whether the local step of a message took too long and undid its transaction, so that only this process knows it.
+// The redelivered message counts as the failed attempt.
+func (e *Engine[Tx]) tookTooLong(message string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	overran := e.overran[message]
+	delete(e.overran, message)
+	return overran
 }
 
 // localOutcome completes the reply of a local step, whose data may have limit bytes. An error that undoes the whole transaction is returned.
@@ -171,7 +202,7 @@ func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, limi
 		}
 		reply.Outcome, reply.Refusal, reply.Data = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}, nil
 	case errors.Is(err, store.ErrUndone) || ctx.Err() != nil:
-		return err
+		return storeError{err}
 	case isRefusal && reply.Outcome == machine.OutcomeDone:
 		reply.Outcome, reply.Refusal = machine.OutcomeRefused, refused.Refusal
 	default:

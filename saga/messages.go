@@ -99,9 +99,14 @@ func signalMessage[S any](engine, id string, signal postrider.Definition[S], dat
 	if err != nil {
 		return nil, err
 	}
+	return asSignal(engine, id, m), nil
+}
+
+// asSignal makes a message a signal for an instance.
+func asSignal(engine, id string, m *postrider.Message) *postrider.Message {
 	m.Headers = map[string]string{headerID: id, headerSignal: m.Type}
 	m.Type, m.Topic, m.Key = typeSignal, topicPrefix+engine, keyOf(id)
-	return m, nil
+	return m
 }
 
 // verbMessage is an operator's verb for an instance.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -20,6 +21,8 @@ import (
 // store/sqlite and store/memory.
 type Records[Tx any] interface {
 	store.SagaRecords[Tx]
+	// PurgeSagaRecords is that of store.SagaMaintenance.
+	PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error)
 	// Savepoint is that of store.Transactor.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
 }
@@ -28,11 +31,13 @@ type Records[Tx any] interface {
 type ParticipantConfig struct {
 	// Name identifies the participant and its records, e.g. "inventory": 1 to 64 bytes. Required.
 	Name string
-	// KeepRecords is how long the participant's database keeps records, as given to PurgeSagaRecords of the store: a command
+	// KeepRecords is how long the participant keeps records; it removes older ones while its relay or consumer runs. A command
 	// that was first sent longer ago, less one day, may have had a record that is gone, so it is not executed. It must exceed
 	// the longest time that a command can take to arrive. Default: 30 days. The record of a step that is done is kept until its
 	// saga has ended.
 	KeepRecords time.Duration
+	// Logger receives the participant's log. Default: slog.Default().
+	Logger *slog.Logger
 }
 
 // Participant does steps of sagas. In the transaction of each effect it records what it did and publishes the answer, so that:
@@ -64,6 +69,7 @@ func NewParticipant[Tx any](records Records[Tx], box *outbox.Outbox[Tx], c Parti
 		faults = append(faults, fmt.Errorf("saga: a participant's Name must have 1 to 64 bytes, has %d", len(c.Name)))
 	}
 	c.KeepRecords = cmp.Or(c.KeepRecords, 30*24*time.Hour)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.KeepRecords < 2*recordMargin {
 		faults = append(faults, fmt.Errorf("saga: KeepRecords is %s, it must be at least %s", c.KeepRecords, 2*recordMargin))
 	}
@@ -129,13 +135,14 @@ func Handle[Tx, C, R any](
 // Relay lets a relay with transactions on the participant's database take commands and undos: those of sagas with the same
 // outbox. Errors: those of relay.HandleTxFunc.
 func (p *Participant[Tx]) Relay(r *relay.Relay) error {
-	return p.register(func(messageType string, h inbox.Handler[Tx]) error { return relay.HandleTxFunc(r, messageType, h) })
+	return errors.Join(r.Background(p.maintain),
+		p.register(func(messageType string, h inbox.Handler[Tx]) error { return relay.HandleTxFunc(r, messageType, h) }))
 }
 
 // Consume lets a consumer on the participant's database take commands and undos that come from a broker. Errors: those of
 // inbox.Consumer.HandleFunc.
 func (p *Participant[Tx]) Consume(c *inbox.Consumer[Tx]) error {
-	return p.register(c.HandleFunc)
+	return errors.Join(c.Background(p.maintain), p.register(c.HandleFunc))
 }
 
 func (p *Participant[Tx]) register(add func(messageType string, h inbox.Handler[Tx]) error) error {

@@ -76,9 +76,12 @@ func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
 		return err
 	}
 	if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{t.change(body, entry)}); err != nil {
-		return fmt.Errorf("save instance %s: %w", t.identity.ID, err)
+		return storeError{fmt.Errorf("save instance %s: %w", t.identity.ID, err)}
 	}
-	return e.publish(ctx, tx, t)
+	if err := e.publish(ctx, tx, t); err != nil { // what the definition makes has been checked
+		return storeError{err}
+	}
+	return nil
 }
 
 // body returns what the engine keeps of an instance for itself.
@@ -172,7 +175,11 @@ func (t *transition) entry() (store.SagaTransition, error) {
 
 // show returns an instance by its ID.
 func (e *Engine[Tx]) show(ctx context.Context, id string) (store.SagaInstance, error) {
-	in, err := e.store.ShowSaga(ctx, id)
+	return show(ctx, e.store, id)
+}
+
+func show(ctx context.Context, r store.SagaReader, id string) (store.SagaInstance, error) {
+	in, err := r.ShowSaga(ctx, id)
 	if errors.Is(err, store.ErrNoSaga) {
 		return in, fmt.Errorf("instance %s: %w", id, ErrNotFound)
 	}

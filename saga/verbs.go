@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/saga/internal/machine"
 )
 
@@ -69,24 +70,37 @@ func storable(text string) bool { return utf8.ValidString(text) && strings.Index
 // messages, so that they take their turn among the other inputs of the instance, and any process can ask for them. The
 // instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; an invalid Actor, Reason or Step; those of outbox.Publish.
 func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Operation) (operation string, err error) {
-	if o.Verb == "" || o.Actor == "" || o.Reason == "" {
-		return "", fmt.Errorf("saga: an operation on instance %s needs a Verb, an Actor and a Reason", id)
-	}
-	for name, text := range map[string]string{"Actor": o.Actor, "Step": o.Step, "Reason": o.Reason} {
-		if !storable(text) || name != "Reason" && len(text) > maxText {
-			return "", fmt.Errorf("saga: the %s of an operation on instance %s must be UTF-8 without NUL; Actor and Step have at most %d bytes", name, id, maxText)
-		}
-	}
-	m, err := verbMessage(e.cfg.Name, id, machine.Verb{
-		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch,
-	})
+	m, err := o.message(e.cfg.Name, id)
 	if err != nil {
-		return "", fmt.Errorf("saga: operation on instance %s: %w", id, err)
+		return "", err
 	}
 	if _, err := e.box.Publish(ctx, tx, m); err != nil {
 		return "", err
 	}
 	return m.ID, nil
+}
+
+// message is the message that asks an engine for the operation.
+func (o Operation) message(engine, id string) (*postrider.Message, error) {
+	if o.Verb == "" || o.Actor == "" || o.Reason == "" {
+		return nil, fmt.Errorf("saga: an operation on instance %s needs a Verb, an Actor and a Reason", id)
+	}
+	for name, text := range map[string]string{"Actor": o.Actor, "Step": o.Step, "Reason": o.Reason} {
+		if !storable(text) || name != "Reason" && len(text) > maxText {
+			return nil, fmt.Errorf("saga: the %s of an operation on instance %s must be UTF-8 without NUL; Actor and Step have at most %d bytes", name, id, maxText)
+		}
+	}
+	m, err := verbMessage(engine, id, o.verb())
+	if err != nil {
+		return nil, fmt.Errorf("saga: operation on instance %s: %w", id, err)
+	}
+	return m, nil
+}
+
+func (o Operation) verb() machine.Verb {
+	return machine.Verb{
+		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch,
+	}
 }
 
 // Outcome says what has become of an operation.
@@ -100,20 +114,5 @@ type Outcome struct {
 
 // Outcome returns what has become of the operation that Operate returned. Errors: ErrNotFound; those of the store.
 func (e *Engine[Tx]) Outcome(ctx context.Context, id, operation string) (Outcome, error) {
-	for t, err := range e.History(ctx, id) {
-		if err != nil {
-			return Outcome{}, err
-		}
-		if t.MessageID != operation {
-			continue
-		}
-		o := Outcome{Handled: true, Rev: t.Rev}
-		for _, entry := range t.Entries {
-			if entry.Name == machine.EventRefused {
-				o.Refused = t.Note
-			}
-		}
-		return o, nil
-	}
-	return Outcome{}, nil
+	return NewOperator(e.store).Outcome(ctx, id, operation)
 }

@@ -36,6 +36,7 @@ func (s *Settlement) Digest() [sha256.Size]byte {
 		d.text(x.Reason)
 		d.text(x.Cause)
 		d.int(int64(x.Attempts))
+		d.bool(x.Discarded)
 	}
 	d.int(int64(len(s.Held)))
 	for i := range s.Held {

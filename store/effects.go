@@ -16,9 +16,9 @@ type Effects interface {
 	CompleteEffect(ctx context.Context, guard, id, token string) (bool, error)
 	// FreeEffect releases token's right, if it has it and the side effect is not done.
 	FreeEffect(ctx context.Context, guard, id, token string) error
-	// ForgetEffects removes up to limit of a guard's side effects that were done longer than age ago, and returns how
+	// RemoveEffects removes up to limit of a guard's side effects that were done longer than age ago, and returns how
 	// many.
-	ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error)
+	RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error)
 }
 
 // EffectClaim is the result of a claim: either Granted or Done is set, or neither, while another caller has the right for

@@ -15,10 +15,10 @@ var (
 var (
 	// ErrNameOfConsumer: a consumer of the database has the relay's name. What is recorded under that name belongs to the consumer.
 	ErrNameOfConsumer = errors.New("a consumer of this database has this name; give the relay another, or remove the consumer " +
-		"if it is gone for good: postrider outbox forget")
+		"if it is gone for good: postrider outbox remove")
 	// ErrNameOfRelay: a relay of the database has the consumer's name.
 	ErrNameOfRelay = errors.New("a relay of this database has this name; give the consumer another, or remove the relay " +
-		"if it is gone for good: postrider outbox forget")
+		"if it is gone for good: postrider outbox remove")
 	// ErrReplaced: the database that the store has open is not the one that new connections reach, e.g. because its file was
 	// moved while the process ran. A store reports it from Heartbeat, and the relay ends.
 	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")

@@ -66,7 +66,7 @@ type ParkedCount struct {
 	Oldest time.Time `json:"oldest"`
 }
 
-// Unblocked is the outcome of a decision that comes too late.
+// Unblocked is the outcome of a decision that arrives too late.
 const Unblocked = "no message blocks the key any more; it is about to be released"
 
 // Decision is an operator's decision about a held key, or about a parked message that waits by itself.

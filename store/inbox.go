@@ -59,7 +59,7 @@ type Ledger[Tx any] interface {
 	// Whether keys are held is read after waiting for claims: a key that was held together with a claim that was waited
 	// for is reported as held.
 	Claim(ctx context.Context, tx Tx, consumer string, msgs []ClaimRequest) ([]ClaimResult, error)
-	// Watermark returns how far consumer has consumed the log that at names by Partition and Epoch, and locks the
+	// Watermark returns how far consumer has consumed the log that at names by Partition and Incarnation, and locks the
 	// watermark until the end of the transaction, even if there is none yet. Each log incarnation of a
 	// partition has its own watermark, so that the remainder of an old log and new messages in its successor are never
 	// confused.
@@ -74,9 +74,9 @@ type Ledger[Tx any] interface {
 	// the transaction, even if there is none yet. SetVersion records it.
 	Version(ctx context.Context, tx Tx, consumer, key string) (int64, error)
 	SetVersion(ctx context.Context, tx Tx, consumer, key string, version int64) error
-	// Forget removes up to limit of consumer's claims that are older than age, in its own transaction, and returns how
+	// RemoveClaims removes up to limit of consumer's claims that are older than age, in its own transaction, and returns how
 	// many.
-	Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error)
+	RemoveClaims(ctx context.Context, consumer string, age time.Duration, limit int) (int, error)
 }
 
 // ClaimRequest is a message to claim.
@@ -99,7 +99,7 @@ type Watermark struct {
 	Offset int64
 	Mark   string
 	Known  bool
-	// Earlier is set if the watermark is not Known: the Epoch of the log incarnation of this partition that consumer
+	// Earlier is set if the watermark is not Known: the log incarnation of this partition that consumer
 	// consumed before, the one whose watermark moved last; "" if there is none.
 	Earlier string
 }
@@ -164,6 +164,8 @@ type DeadLetterRequest struct {
 	Reason, Cause string
 	// Attempts are the attempts so far, oldest first, as in ParkRequest.
 	Attempts []FailedAttempt
+	// Discarded is as in DeadOutcome; such a message does not hold its key.
+	Discarded bool
 }
 
 // FailedAttempt is a failed attempt.

@@ -108,7 +108,7 @@ type Entry struct {
 }
 
 // Listener is implemented by stores that can listen for commits of other processes. A relay runs Listen for its lifetime;
-// what Listen hears is signaled through Subscribe. Listen returns nil at once if the store is not configured for it;
+// a notification is signaled through Subscribe. Listen returns nil at once if the store is not configured for it;
 // otherwise it blocks until ctx ends and reconnects by itself.
 type Listener interface {
 	Listen(ctx context.Context) error

@@ -24,3 +24,11 @@ type Outbox[Tx any] interface {
 	// store is configured for it. It never blocks.
 	Wake()
 }
+
+// TxPipeliner is a store that saves InTx round trips.
+type TxPipeliner[Tx any] interface {
+	// BeginPipelined is Begin for a transaction that is begun with its first statement. Insert may keep messages until the
+	// transaction's next statement, which it precedes, or its commit, and copies what it keeps. An error of theirs is that of the
+	// statement or of Commit; nothing is committed then.
+	BeginPipelined(ctx context.Context) (Tx, error)
+}

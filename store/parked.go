@@ -55,7 +55,7 @@ type ParkedState struct {
 	Keys []string
 	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
 	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
-	// read from the log again, they must not be delivered from there too, with their attempts forgotten.
+	// read from the log again, they must not be delivered from there too, with their attempts lost.
 	Sequences []int64
 }
 
@@ -72,7 +72,7 @@ const (
 	ParkUnhandled ParkReason = "unhandled" // no handler or route takes it
 	ParkRedriven  ParkReason = "redriven"  // an operator redrove it from the dead letters
 	ParkReturned  ParkReason = "returned"  // its process stopped, or handed over the partition, before working on it
-	ParkApart     ParkReason = "apart"     // it was committed late and shared a transaction with a message that failed
+	ParkAlone     ParkReason = "alone"     // it was committed late and shared a transaction with a message that failed
 	ParkReplayed  ParkReason = "replayed"  // an operator replayed it
 	ParkDead      ParkReason = "dead"      // of a held key only: its blocking message was dead-lettered, and an operator decides
 )

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Records is what deadletter.New and held.New need: reading and changing dead letters, redrives, held keys, parked messages and
-// decisions. Messages are moved inside the database; their payloads are read only to be shown.
+// Records is what deadletter.New, held.New and replay.New need: reading and changing dead letters, redrives, held keys, parked
+// messages, decisions and documents. Messages are moved inside the database; their payloads are read only to be shown.
 type Records interface {
 	// View calls f, which reads what is committed.
 	View(ctx context.Context, op Operation, f func(Reader) error) error
@@ -22,9 +22,11 @@ type Records interface {
 // Operation is what Records work for: Method is the name of a method of deadletter.Store or held.Store, and Doing says in errors what failed.
 type Operation struct{ Method, Doing string }
 
-// Reader reads dead letters and redrives, and what HeldReader reads.
+// Reader reads dead letters and redrives, and what the embedded interfaces read.
 type Reader interface {
 	HeldReader
+	LogReader
+	DocumentReader
 	// DeadLetters returns those that a query selects.
 	DeadLetters(ctx context.Context, q DeadQuery) ([]DeadLetter, error)
 	// CountDead counts those that a query selects; Limit is 0.
@@ -33,6 +35,8 @@ type Reader interface {
 	CountCauses(ctx context.Context, f DeadFilter, limit int) ([]CauseCount, error)
 	// Edits returns the edits of a dead letter, oldest first.
 	Edits(ctx context.Context, number int64) ([]Edited, error)
+	// CountResolved counts the dead letters that a query selects, without its Limit.
+	CountResolved(ctx context.Context, q ResolvedQuery) (int64, error)
 	// Redrive returns one redrive, without Outcome. Errors: ErrNoRedrive.
 	Redrive(ctx context.Context, id int64) (Redrive, error)
 	// Redrives returns up to limit redrives of a state ("" for all) with IDs below before, newest first.
@@ -43,10 +47,12 @@ type Reader interface {
 	ListRecords(ctx context.Context, q RecordQuery) ([]Record, error)
 }
 
-// Writer changes dead letters and redrives, and what HeldWriter changes, in one transaction.
+// Writer changes dead letters and redrives, and what the embedded interfaces change, in one transaction.
 type Writer interface {
 	Reader
 	HeldWriter
+	LogWriter
+	DocumentWriter
 	// Now returns the database's time, no earlier than the last lock was granted.
 	Now(ctx context.Context) (time.Time, error)
 	// LockDead locks open dead letters that a query selects and that were redriven less often than below (negative: no
@@ -58,6 +64,10 @@ type Writer interface {
 	// queued for it. A key that waits for the decision about one of them becomes due. All of them were locked by the last
 	// LockDead.
 	Resolve(ctx context.Context, numbers []int64, r Resolution) error
+	// RemoveResolved removes dead letters that a query selects, with their edits, and returns how many, and the last number that it
+	// considered, 0 if there was none. It keeps those whose messages their relay may read from the log again: a dead letter
+	// says that such a message is not to be delivered from there.
+	RemoveResolved(ctx context.Context, q ResolvedQuery) (removed int, last int64, err error)
 	// EditDead stores an edit, and keeps the content before it exactly as it is stored, even if it cannot be read.
 	EditDead(ctx context.Context, number int64, e Edit) error
 	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Until the transaction ends,
@@ -82,6 +92,17 @@ type DeadQuery struct {
 	// After (exclusive) and UpTo (inclusive) bound the numbers; 0 means unbounded.
 	After, UpTo int64
 	// Limit is the maximum number of results; 0 means unlimited.
+	Limit int
+}
+
+// ResolvedQuery selects dead letters that were redriven or discarded, in the order of their numbers.
+type ResolvedQuery struct {
+	// Relay is the name of a relay or consumer; "" for all.
+	Relay string
+	// Before is when they were resolved at the latest, exclusive.
+	Before time.Time
+	// After (exclusive) bounds the numbers, Limit the number of dead letters.
+	After int64
 	Limit int
 }
 

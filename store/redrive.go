@@ -48,8 +48,12 @@ const (
 	RedriveRunning   RedriveState = "running"
 	RedriveFinished  RedriveState = "finished"
 	RedriveCancelled RedriveState = "cancelled"
-	RedriveFailed    RedriveState = "failed" // its steps failed deadletter.MaxFailures times in a row
+	RedriveFailed    RedriveState = "failed" // its steps failed MaxRedriveFailures times in a row
 )
+
+// MaxRedriveFailures is how many steps of a redrive may fail in a row. The wait after each doubles from a second to a minute, so
+// the redrive fails after about a quarter of an hour.
+const MaxRedriveFailures = 20
 
 // RedriveOutcome counts the messages that a redrive has sent back by what happened to them.
 type RedriveOutcome struct {

@@ -87,9 +87,9 @@ type SagaMaintenance interface {
 	// while one that it started, directly or not, has not ended or was abandoned. It returns how many it removed, without
 	// those that they started.
 	PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (int, error)
-	// PurgeSagaRecords removes up to limit records of participants that were last saved at least this long ago, oldest first, and
+	// PurgeSagaRecords removes up to limit records of a participant that were last saved at least this long ago, oldest first, and
 	// returns how many. It keeps those that are SagaStepDone and not Closed.
-	PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (int, error)
+	PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error)
 }
 
 // SagaStepState says what a participant did about a step.

@@ -29,7 +29,8 @@ type Settlement struct {
 	Held []HeldKey
 	// Release are keys to release. A key that still has parked messages waiting for it stays held and becomes due at once.
 	Release []string
-	// DeliveredCount and FailedCount are added to the partition's counters of delivered messages and failed attempts.
+	// DeliveredCount and FailedCount are added to the partition's counters of delivered messages and failed attempts. A settlement
+	// without a Number has no FailedCount.
 	DeliveredCount, FailedCount int64
 	// Unrouted counts, per topic, the messages that the cursor passes and that no relay takes.
 	Unrouted []UnroutedCount
@@ -80,6 +81,9 @@ type DeadOutcome struct {
 	// last attempt, up to 4,000 bytes.
 	Reason, Cause string
 	Attempts      int
+	// Discarded: nobody has to decide about it. The dead letter is written in the state DeadDiscarded, resolved by the relay,
+	// with Reason as its resolution.
+	Discarded bool
 }
 
 // Settled is the result of a Settle call.

@@ -116,9 +116,9 @@ type ConsumerStatus struct {
 
 // WatermarkStatus is the progress in the log of a source's partition.
 type WatermarkStatus struct {
-	Partition string `json:"partition"`
-	Epoch     string `json:"epoch"`
-	Offset    int64  `json:"offset"`
+	Partition   string `json:"partition"`
+	Incarnation string `json:"incarnation"`
+	Offset      int64  `json:"offset"`
 	// Moved is how long ago the watermark last moved. If the source has more messages and the watermark does not move,
 	// the consumer is stopped or stuck.
 	Moved time.Duration `json:"moved"`

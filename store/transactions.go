@@ -17,7 +17,7 @@ type TxSettler[Tx any] interface {
 	//
 	//  - It is as durable as other commits of tx's kind.
 	//  - A message in Removed must be parked.
-	//  - A settlement without a Number has Removed only, and moves and counts nothing.
+	//  - A settlement without a Number has only Removed and DeliveredCount. Several of one partition can be in progress at once.
 	//  - It holds no lock on which other processes might wait while this process could be paused.
 	//
 	// Errors: ErrLeaseLost, ErrNotParked and those of the settlement, after which nothing was committed; after any other error

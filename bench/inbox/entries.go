@@ -294,7 +294,7 @@ func consume(cfg inbox.ConsumerConfig) func(context.Context, *bench, int) (time.
 		if err != nil {
 			return 0, err
 		}
-		in, err := inbox.New(b.store, inbox.Config{})
+		in, err := inbox.New(b.store)
 		if err != nil {
 			return 0, err
 		}

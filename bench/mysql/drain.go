@@ -47,9 +47,9 @@ func (b *bench) relay(ctx context.Context, start relay.Start, took func([]*postr
 	return run, nil
 }
 
-// forget removes the relay that was started last.
-func (b *bench) forget(ctx context.Context) error {
-	_, err := held.New(b.store).ForgetRelay(ctx, fmt.Sprintf("bench-%d", b.names), "bench", "", true)
+// remove removes the relay that was started last.
+func (b *bench) remove(ctx context.Context) error {
+	_, err := held.New(b.store).RemoveRelay(ctx, fmt.Sprintf("bench-%d", b.names), "bench", "", true)
 	return err
 }
 
@@ -103,7 +103,7 @@ func (b *bench) drain(ctx context.Context, n int, drop bool) (float64, error) {
 		}
 	}
 	took := time.Since(began)
-	return float64(n) / took.Seconds(), b.forget(ctx)
+	return float64(n) / took.Seconds(), b.remove(ctx)
 }
 
 // drainByHand selects and deletes in batches.

@@ -145,7 +145,7 @@ func (b *bench) alongside(ctx context.Context, with bool, writers int, length ti
 		return nil, err
 	}
 	took, err := b.load(ctx, writers, ours, length)
-	return took, errors.Join(err, r.stop(), b.forget(ctx))
+	return took, errors.Join(err, r.stop(), b.remove(ctx))
 }
 
 func percentile(all []time.Duration, p float64) time.Duration {

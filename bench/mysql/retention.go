@@ -38,9 +38,9 @@ type way struct {
 	// how is the way to publish, pin the statement of the transaction that stays open; "" for none.
 	how road
 	pin string
-	// forget is called at this interval and returns how many messages it has removed.
+	// remove is called at this interval and returns how many messages it has removed.
 	every  time.Duration
-	forget func(ctx context.Context) (int64, error)
+	remove func(ctx context.Context) (int64, error)
 }
 
 func (b *bench) ways() []way {
@@ -53,13 +53,13 @@ func (b *bench) ways() []way {
 		VALUES (0, 'pin', 't', 't', 0, '{}', '{}', 0)`
 	pinned := strings.Replace(published, "postrider_log", "parted", 1)
 	return []way{
-		{name: "nothing is forgotten", how: ours},
-		{name: "deleted from the log", how: ours, every: second, forget: drop},
-		{name: "deleted, a publisher stays open", how: ours, every: second, forget: drop, pin: published},
-		{name: "archive", how: ours, every: often, forget: b.archive()},
-		{name: "archive, a reader of it stays open", how: ours, every: often, forget: b.archive(), pin: "SELECT COUNT(*) FROM archive"},
-		{name: "partitioned log", how: road{"parted"}, every: second, forget: b.dropParted()},
-		{name: "partitioned, a publisher stays open", how: road{"parted"}, every: second, forget: b.dropParted(), pin: pinned},
+		{name: "nothing is removed", how: ours},
+		{name: "deleted from the log", how: ours, every: second, remove: drop},
+		{name: "deleted, a publisher stays open", how: ours, every: second, remove: drop, pin: published},
+		{name: "archive", how: ours, every: often, remove: b.archive()},
+		{name: "archive, a reader of it stays open", how: ours, every: often, remove: b.archive(), pin: "SELECT COUNT(*) FROM archive"},
+		{name: "partitioned log", how: road{"parted"}, every: second, remove: b.dropParted()},
+		{name: "partitioned, a publisher stays open", how: road{"parted"}, every: second, remove: b.dropParted(), pin: pinned},
 	}
 }
 
@@ -89,14 +89,14 @@ func (b *bench) retention(ctx context.Context, rounds int, length time.Duration)
 type observed struct {
 	took       []time.Duration // of publishing, within its transaction
 	redo, data int64           // bytes written to the redo log, and to data files
-	forgotten  int64
+	removed    int64
 	refused    int           // how often removal timed out waiting for a lock
 	longest    time.Duration // longest removal step
 }
 
 func (o *observed) add(other *observed) {
 	o.took = append(o.took, other.took...)
-	o.redo, o.data, o.forgotten = o.redo+other.redo, o.data+other.data, o.forgotten+other.forgotten
+	o.redo, o.data, o.removed = o.redo+other.redo, o.data+other.data, o.removed+other.removed
 	o.refused += other.refused
 	o.longest = max(o.longest, other.longest)
 }
@@ -104,9 +104,9 @@ func (o *observed) add(other *observed) {
 func (o *observed) line(name string) string {
 	n := int64(max(len(o.took), 1))
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
-	return fmt.Sprintf("%-36s %7d published, p50 %s p99 %s p99.9 %s max %s; %d B of redo and %d B of data a message; %d forgotten, "+
+	return fmt.Sprintf("%-36s %7d published, p50 %s p99 %s p99.9 %s max %s; %d B of redo and %d B of data a message; %d removed, "+
 		"the longest step %s, %d refused", name, len(o.took), round(percentile(o.took, 0.5)), round(percentile(o.took, 0.99)),
-		round(percentile(o.took, 0.999)), round(slices.Max(o.took)), o.redo/n, o.data/n, o.forgotten, o.longest.Round(time.Millisecond), o.refused)
+		round(percentile(o.took, 0.999)), round(slices.Max(o.took)), o.redo/n, o.data/n, o.removed, o.longest.Round(time.Millisecond), o.refused)
 }
 
 // observe empties the tables, runs writers and a relay with a way to remove messages for a time, and counts what was
@@ -119,7 +119,7 @@ func (b *bench) observe(ctx context.Context, w way, length time.Duration) (o *ob
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.stop(), b.forget(ctx)) }()
+	defer func() { err = errors.Join(err, r.stop(), b.remove(ctx)) }()
 	if w.pin != "" {
 		pinned, err := b.db.BeginTx(ctx, nil)
 		if err != nil {
@@ -135,15 +135,15 @@ func (b *bench) observe(ctx context.Context, w way, length time.Duration) (o *ob
 	if err != nil {
 		return nil, err
 	}
-	forgetting, stop := context.WithCancel(ctx)
+	removing, stop := context.WithCancel(ctx)
 	defer stop()
-	forgot := make(chan error, 1)
-	go func() { forgot <- b.keepForgetting(forgetting, w, o) }()
+	ended := make(chan error, 1)
+	go func() { ended <- b.keepRemoving(removing, w, o) }()
 	if o.took, err = b.load(ctx, retentionWriters, w.how, length); err != nil {
 		return nil, err
 	}
 	stop()
-	if err := <-forgot; err != nil {
+	if err := <-ended; err != nil {
 		return nil, err
 	}
 	redoAfter, dataAfter, err := b.written(ctx)
@@ -151,9 +151,9 @@ func (b *bench) observe(ctx context.Context, w way, length time.Duration) (o *ob
 	return o, err
 }
 
-// keepForgetting calls a way's forget until ctx ends. It counts lock timeouts.
-func (b *bench) keepForgetting(ctx context.Context, w way, o *observed) error {
-	if w.forget == nil {
+// keepRemoving calls a way's remove until ctx ends. It counts lock timeouts.
+func (b *bench) keepRemoving(ctx context.Context, w way, o *observed) error {
+	if w.remove == nil {
 		return nil
 	}
 	tick := time.NewTicker(w.every)
@@ -165,9 +165,9 @@ func (b *bench) keepForgetting(ctx context.Context, w way, o *observed) error {
 		case <-tick.C:
 		}
 		began := time.Now()
-		n, err := w.forget(context.WithoutCancel(ctx))
+		n, err := w.remove(context.WithoutCancel(ctx))
 		o.longest = max(o.longest, time.Since(began))
-		o.forgotten += n
+		o.removed += n
 		if err != nil && !strings.Contains(err.Error(), "1205") {
 			return err
 		}

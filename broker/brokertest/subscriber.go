@@ -78,17 +78,41 @@ type Member struct {
 //     is closed, works on each key in order, and never while another process does (with LostLate: another process whose
 //     connection is not broken).
 //   - A member that is cut off loses its deliveries.
-//
-// size: a table of cases and the loop that runs them.
 func RunSubscriber(t *testing.T, h SubscriberHarness) {
 	t.Helper()
 	f := h.Features
-	tests := []struct {
-		name    string
-		run     func(t *testing.T, s *inbound)
-		unless  []string // reasons why the test does not apply, if not empty
-		ordered bool     // only with order
-	}{
+	t.Run("contract", func(t *testing.T) {
+		// These tests mostly wait for the broker's timers, so more of them run concurrently than t.Parallel allows.
+		places := make(chan struct{}, 8)
+		var running sync.WaitGroup
+		for _, tt := range subscriberTests(f) {
+			if reason := firstReason(tt.unless, f.Unordered, tt.ordered); reason != "" {
+				t.Logf("%s: not promised: %s", tt.name, reason)
+				continue
+			}
+			places <- struct{}{}
+			running.Go(func() {
+				defer func() { <-places }()
+				t.Run(tt.name, func(t *testing.T) { tt.run(t, newInbound(t, h)) })
+			})
+		}
+		running.Wait()
+	})
+	t.Run("no goroutine is left", func(t *testing.T) {
+		checkNoLeaks(t, func(t *testing.T) { testEverythingOnce(t, newInbound(t, h)) })
+	})
+}
+
+// subscriberTest is a test of the contract.
+type subscriberTest struct {
+	name    string
+	run     func(t *testing.T, s *inbound)
+	unless  []string // reasons why the test does not apply, if not empty
+	ordered bool     // only with order
+}
+
+func subscriberTests(f SubscriberFeatures) []subscriberTest {
+	return []subscriberTest{
 		{name: "capabilities", run: testSubscriberCapabilities},
 		{name: "fidelity", run: testSubscriberFidelity},
 		{name: "everything once", run: testEverythingOnce},
@@ -105,7 +129,7 @@ func RunSubscriber(t *testing.T, h SubscriberHarness) {
 		{name: "nack", run: testNack},
 		{name: "nack with delay", run: testNackDelay, unless: []string{f.NoNackDelay}},
 		{name: "nack keeps order", run: testNackKeepsOrder},
-		{name: "nack loses later messages", run: testNackLosesFollowers, ordered: true},
+		{name: "nack loses later messages", run: testNackLosesQueued, ordered: true},
 		{name: "reject", run: testReject},
 		{name: "extend", run: testExtend},
 		{name: "not settled in time", run: testNotSettledInTime},
@@ -122,26 +146,6 @@ func RunSubscriber(t *testing.T, h SubscriberHarness) {
 		{name: "closed", run: testSubscriptionClosed},
 		{name: "closed while waiting", run: testClosedWhileWaiting},
 	}
-	t.Run("contract", func(t *testing.T) {
-		// These tests mostly wait for the broker's timers, so more of them run concurrently than t.Parallel allows.
-		places := make(chan struct{}, 8)
-		var running sync.WaitGroup
-		for _, tt := range tests {
-			if reason := firstReason(tt.unless, f.Unordered, tt.ordered); reason != "" {
-				t.Logf("%s: not promised: %s", tt.name, reason)
-				continue
-			}
-			places <- struct{}{}
-			running.Go(func() {
-				defer func() { <-places }()
-				t.Run(tt.name, func(t *testing.T) { tt.run(t, newInbound(t, h)) })
-			})
-		}
-		running.Wait()
-	})
-	t.Run("no goroutine is left", func(t *testing.T) {
-		checkNoLeaks(t, func(t *testing.T) { testEverythingOnce(t, newInbound(t, h)) })
-	})
 }
 
 func firstReason(reasons []string, unordered string, ordered bool) string {

@@ -106,7 +106,7 @@ func testPositions(t *testing.T, s *inbound) {
 	for _, m := range msgs {
 		if b := before[m.Key]; b != nil && m.Key != "" {
 			p, q := at[b.ID], at[m.ID]
-			if p.Epoch != q.Epoch || r.caps.Ordered && p.Partition != q.Partition || p.Partition == q.Partition && p.Offset >= q.Offset {
+			if p.Incarnation != q.Incarnation || r.caps.Ordered && p.Partition != q.Partition || p.Partition == q.Partition && p.Offset >= q.Offset {
 				t.Errorf("messages %s and %s stand at %+v and %+v", b.ID, m.ID, p, q)
 			}
 		}
@@ -127,8 +127,8 @@ func testRecreated(t *testing.T, s *inbound) {
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
 	p, q := r.ledger.record(old[0].ID).position, r.ledger.record(fresh[0].ID).position
-	if p.Epoch == q.Epoch {
-		t.Errorf("epoch of the topic is %q, and so is that of the recreated one", p.Epoch)
+	if p.Incarnation == q.Incarnation {
+		t.Errorf("incarnation of the topic is %q, and so is that of the recreated one", p.Incarnation)
 	}
 }
 

@@ -17,7 +17,7 @@ func testUnavailable(t *testing.T, s *inbound) {
 	d := r.take(t, 1)[0]
 	d.apply(t)
 	r.breaks()
-	r.ledger.forget()
+	r.ledger.allowAgain()
 	s.Stop(t)
 	within(t, "Receive and Ack while the broker is away", func() {
 		got, err := r.receive(t.Context(), t, 10)
@@ -63,9 +63,9 @@ func testRestartWhileReading(t *testing.T, s *inbound) {
 		one.ledger.await(t, "some work to be done", func() bool { return one.ledger.applied(st.all[len(st.all)-60]) > 0 })
 		one.breaks()
 		two.breaks()
-		one.ledger.forget()
+		one.ledger.allowAgain()
 		s.Stop(t)
-		one.ledger.forget() // also messages that arrived in the meantime
+		one.ledger.allowAgain() // also messages that arrived in the meantime
 		s.Start(t)
 		st.publish(t, 5)
 	}

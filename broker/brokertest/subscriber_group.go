@@ -171,7 +171,7 @@ func testMemberDies(t *testing.T, s *inbound) {
 		}
 	}
 	if s.features.UnconfirmedAcks != "" {
-		one.ledger.forget()
+		one.ledger.allowAgain()
 	}
 	one.die()
 	st.publish(t, 4)
@@ -187,7 +187,7 @@ func testCutAndRestored(t *testing.T, s *inbound) {
 		st.publish(t, 10)
 		r.ledger.await(t, "some work to be done", func() bool { return r.ledger.applied(st.all[len(st.all)-40]) > 0 })
 		if s.features.UnconfirmedAcks != "" {
-			r.ledger.forget()
+			r.ledger.allowAgain()
 		}
 		r.breaks()
 		r.member.Cut()
@@ -215,7 +215,7 @@ func testStorm(t *testing.T, s *inbound) {
 		readers, stops = append(readers[:i:i], readers[i+1:]...), append(stops[:i:i], stops[i+1:]...)
 		if dies {
 			if s.features.UnconfirmedAcks != "" {
-				r.ledger.forget()
+				r.ledger.allowAgain()
 			}
 			r.die()
 		}

@@ -201,16 +201,16 @@ func (d *delivery) done(t testing.TB, err error) {
 	}
 }
 
-// mayBeForgotten reports whether the broker may not know about the settlement although it reported success.
-func (d *delivery) mayBeForgotten() bool {
+// mayBeUnknown reports whether the broker may not know about the settlement although it reported success.
+func (d *delivery) mayBeUnknown() bool {
 	d.reader.mu.Lock()
 	defer d.reader.mu.Unlock()
 	return d.reader.s.features.UnconfirmedAcks != "" && (d.reader.dead || d.reader.cut)
 }
 
-// forget allows settled messages to be redelivered as if for the first time: the broker may have lost its record of
+// allowAgain allows settled messages to be redelivered as if for the first time: the broker may have lost its record of
 // them, with a connection or a server that was killed.
-func (l *ledger) forget() {
+func (l *ledger) allowAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.messages {

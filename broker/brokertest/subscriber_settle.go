@@ -213,8 +213,8 @@ func testNackKeepsOrder(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", keys...)
 }
 
-// testNackLosesFollowers checks that messages after a nacked one are lost when Nack returns, and are redelivered.
-func testNackLosesFollowers(t *testing.T, s *inbound) {
+// testNackLosesQueued checks that messages after a nacked one are lost when Nack returns, and are redelivered.
+func testNackLosesQueued(t *testing.T, s *inbound) {
 	n := s.inFlight(6)
 	nacked := n / 3
 	msgs := batch(s.Topic, 6, 1, "a")

@@ -184,7 +184,7 @@ func (r *reader) checkAgain(t testing.TB, d *delivery) {
 	known := r.ledger.record(d.Message.ID)
 	switch id := d.Message.ID; {
 	case !known.seen:
-	case known.settled != nil && !known.settled.mayBeForgotten():
+	case known.settled != nil && !known.settled.mayBeUnknown():
 		t.Errorf("message %s was settled and comes again", id)
 	case known.position != d.Position:
 		t.Errorf("message %s stands at %+v, stood at %+v before", id, d.Position, known.position)

@@ -84,7 +84,7 @@ func (s *suite) publish(ctx context.Context, t testing.TB, msgs []*postrider.Mes
 		if len(partErrs) != len(part) {
 			t.Fatalf("%d results for %d messages", len(partErrs), len(part))
 		}
-		checkFollowers(t, part, partErrs)
+		checkQueued(t, part, partErrs)
 		for j, err := range partErrs {
 			errs[at[j]] = err
 			if err != nil && part[j].Key != "" {
@@ -95,8 +95,8 @@ func (s *suite) publish(ctx context.Context, t testing.TB, msgs []*postrider.Mes
 	return errs
 }
 
-// checkFollowers checks that all messages after a failed one of their key report failure.
-func checkFollowers(t testing.TB, msgs []*postrider.Message, errs []error) {
+// checkQueued checks that all messages after a failed one of their key report failure.
+func checkQueued(t testing.TB, msgs []*postrider.Message, errs []error) {
 	t.Helper()
 	failed := make(map[string]string)
 	for i, m := range msgs {

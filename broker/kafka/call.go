@@ -135,7 +135,7 @@ func (c *call) encode(ctx context.Context) error {
 			}
 		}
 	}
-	c.forgetFinished()
+	c.removeFinished()
 	return nil
 }
 
@@ -257,12 +257,12 @@ func (c *call) settle() {
 		if len(l.messages) > 0 && l.messages[0].state == rejected {
 			o := l.messages[0]
 			if blameFor(o.err) == ofTheTopic {
-				c.p.topics.forget(o.topic.name)
+				c.p.topics.remove(o.topic.name)
 			}
 			c.finish(l, o, o.outcome())
 		}
 	}
-	c.forgetFinished()
+	c.removeFinished()
 }
 
 // finish fails a message of a queue, and those after it.
@@ -276,6 +276,6 @@ func (c *call) finish(l *queue, o *outgoing, err error) {
 	l.messages = l.messages[:i]
 }
 
-func (c *call) forgetFinished() {
+func (c *call) removeFinished() {
 	c.queues = slices.DeleteFunc(c.queues, func(l *queue) bool { return len(l.messages) == 0 })
 }

@@ -125,7 +125,7 @@ func TestCutOffWhileJoining(t *testing.T) {
 	for _, d := range receive(t, one, 20) {
 		held[d.Message.ID] = d
 	}
-	link.muteBehind(joinKey)
+	link.muteAfter(joinKey)
 	two, _ := s.join(t, nil)
 	for _, d := range receive(t, two, 20) {
 		if !isLost(held[d.Message.ID]) {
@@ -135,9 +135,9 @@ func TestCutOffWhileJoining(t *testing.T) {
 	link.Drop() // so that the member can leave
 }
 
-// TestWorkGoesOnWhileOthersJoin makes the group wait for a crashed member for longer than another member's session. The
+// TestWorkContinuesWhileOthersJoin makes the group wait for a crashed member for longer than another member's session. The
 // other member gets no answer until its join request is answered, and continues to work meanwhile.
-func TestWorkGoesOnWhileOthersJoin(t *testing.T) {
+func TestWorkContinuesWhileOthersJoin(t *testing.T) {
 	t.Parallel()
 	s := newSource(t)
 	long := func(c *kafkabroker.SubscriberConfig) { c.SessionTimeout = 2 * sessionTimeout }
@@ -208,7 +208,7 @@ func TestEffectOnceThroughCrashes(t *testing.T) {
 		Store: memory.New(memory.Config{}), open: make(map[*memory.Tx][]*postrider.Message),
 		of: make(map[string]int), version: make(map[string]int64),
 	}
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	if err != nil {
 		t.Fatal(err)
 	}

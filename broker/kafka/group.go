@@ -52,7 +52,7 @@ func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions ma
 	}
 	s.mu.Unlock()
 	s.drain(leaving)
-	s.giveUp(leaving, func() {
+	s.revoke(leaving, func() {
 		ctx, cancel := context.WithTimeout(ctx, commitWait)
 		defer cancel()
 		if err := s.commit(ctx); err != nil {
@@ -65,7 +65,7 @@ func (s *Subscription) revoked(ctx context.Context, _ *kgo.Client, partitions ma
 // lost releases partitions that may already belong to other members.
 func (s *Subscription) lost(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
 	<-s.started
-	s.giveUp(s.among(partitions), func() {})
+	s.revoke(s.among(partitions), func() {})
 }
 
 // among returns the partitions in named that this member owns.
@@ -98,8 +98,8 @@ func (s *Subscription) drain(leaving []*partition) {
 	}
 }
 
-// giveUp revokes all deliveries of partitions, calls last, and removes the partitions.
-func (s *Subscription) giveUp(leaving []*partition, last func()) {
+// revoke revokes all deliveries of partitions, calls last, and removes the partitions.
+func (s *Subscription) revoke(leaving []*partition, last func()) {
 	s.mu.Lock()
 	for _, p := range leaving {
 		p.give()
@@ -218,7 +218,7 @@ func (s *Subscription) commit(ctx context.Context) error {
 		return nil
 	}
 	var failed error
-	s.client.CommitOffsetsSync(marked(ctx, c.epochs), c.offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+	s.client.CommitOffsetsSync(marked(ctx, c.topicIDs), c.offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 		failed = err
 		if err != nil {
 			return
@@ -247,7 +247,7 @@ func (s *Subscription) commit(ctx context.Context) error {
 type commitment struct {
 	offsets    map[string]map[int32]kgo.EpochOffset // by topic and partition
 	partitions map[*partition]int64
-	epochs     map[string]string // topic IDs, by topic
+	topicIDs   map[string]string // topic IDs, by topic
 }
 
 func (s *Subscription) uncommitted() commitment {
@@ -266,7 +266,7 @@ func (s *Subscription) uncommitted() commitment {
 		if c.offsets[p.topic] == nil {
 			c.offsets[p.topic] = make(map[int32]kgo.EpochOffset)
 		}
-		c.offsets[p.topic][p.number], c.partitions[p], c.epochs[p.topic] = at, at.Offset, cmp.Or(p.epoch, p.topicID)
+		c.offsets[p.topic][p.number], c.partitions[p], c.topicIDs[p.topic] = at, at.Offset, cmp.Or(p.incarnation, p.topicID)
 	}
 	return c
 }

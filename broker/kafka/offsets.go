@@ -21,11 +21,11 @@ import (
 // topic.
 const topicMark = "topic-id="
 
-// marked returns a context whose commits contain topic IDs as metadata; epochs are the IDs by topic.
-func marked(ctx context.Context, epochs map[string]string) context.Context {
+// marked returns a context whose commits contain topic IDs as metadata; topicIDs are the IDs by topic.
+func marked(ctx context.Context, topicIDs map[string]string) context.Context {
 	return kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for i := range req.Topics {
-			id := epochs[req.Topics[i].Topic]
+			id := topicIDs[req.Topics[i].Topic]
 			if id == "" {
 				continue
 			}

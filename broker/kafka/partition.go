@@ -13,11 +13,11 @@ import (
 // partition is a partition that this member owns. The subscription's mutex guards its fields, and those of entries and
 // deliveries.
 type partition struct {
-	sub    *Subscription
-	topic  string
-	number int32
-	name   string // topic/number
-	epoch  string // the topic's ID; "" if unknown
+	sub         *Subscription
+	topic       string
+	number      int32
+	name        string // topic/number
+	incarnation string // the topic's ID; "" if unknown
 	// topicID is the topic's ID as reported before the first fetch.
 	topicID string
 
@@ -55,7 +55,7 @@ type entry struct {
 
 // position returns the position of an entry.
 func (p *partition) position(e *entry) postrider.Position {
-	return postrider.Position{Epoch: p.epoch, Partition: p.name, Offset: e.record.Offset, Mark: recordMark(e.record)}
+	return postrider.Position{Incarnation: p.incarnation, Partition: p.name, Offset: e.record.Offset, Mark: recordMark(e.record)}
 }
 
 // checkStart logs an error if records were deleted before they were read.

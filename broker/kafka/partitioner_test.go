@@ -41,8 +41,8 @@ func (b *batches) put(key string, before *outgoing) (*outgoing, int) {
 // end closes the open batch of a partition: it is sent, full, or failed.
 func (b *batches) end(partition int) { delete(b.open, partition) }
 
-// TestFollowersShareBatches tests what may happen between a message and the next one of its key.
-func TestFollowersShareBatches(t *testing.T) {
+// TestMessagesOfAKeyShareBatches tests what may happen between a message and the next one of its key.
+func TestMessagesOfAKeyShareBatches(t *testing.T) {
 	t.Parallel()
 	elsewhere := func(b *batches, from int) string { // returns a key of another partition
 		for n := 0; ; n++ {
@@ -64,7 +64,7 @@ func TestFollowersShareBatches(t *testing.T) {
 		"the batch has ended":               {func(b *batches, p int) { b.end(p) }, true},
 		"it ended and another was begun":    {func(b *batches, p int) { b.end(p); b.put("a", nil) }, true},
 		"a batch without keys was begun":    {func(b *batches, _ int) { clear(b.open); b.put("", nil) }, true},
-		"the client has forgotten the topic": {func(b *batches, _ int) {
+		"the client does not know the topic any more": {func(b *batches, _ int) {
 			b.p, b.open = b.client.ForTopic("orders"), make(map[int]bool)
 			b.put("a", nil)
 		}, true},

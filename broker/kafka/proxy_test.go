@@ -65,8 +65,8 @@ func (p *proxy) dropRequests(breaking bool, keys ...int16) {
 	}
 }
 
-// muteBehind keeps the connection of the next request with a key open, without any more answers.
-func (p *proxy) muteBehind(key int16) {
+// muteAfter keeps the connection of the next request with a key open, without any more answers.
+func (p *proxy) muteAfter(key int16) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = key

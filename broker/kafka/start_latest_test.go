@@ -54,7 +54,7 @@ func TestStartLatestKeepsItsPlace(t *testing.T) {
 	sub, _ := s.join(t, latest)
 	s.placed(t, 4)
 	s.publish(t, 1_000, 20)
-	id := receive(t, sub, 20)[0].Position.Epoch
+	id := receive(t, sub, 20)[0].Position.Incarnation
 	if _, marks := s.committed(t); marks[s.topic+"/0"] != "topic-id="+id {
 		t.Errorf("the place is marked %q, want the topic's ID %s", marks[s.topic+"/0"], id)
 	}

@@ -145,7 +145,7 @@ func TestCommitsNothingBeyondUnsettled(t *testing.T) {
 	ack(t, held)
 	until(t, func() bool {
 		offsets, marks := s.committed(t)
-		if id := held.Position.Epoch; offsets[s.topic+"/0"] > 0 && marks[s.topic+"/0"] != "topic-id="+id {
+		if id := held.Position.Incarnation; offsets[s.topic+"/0"] > 0 && marks[s.topic+"/0"] != "topic-id="+id {
 			t.Errorf("the offset is marked %q, want the topic's ID %s", marks[s.topic+"/0"], id)
 		}
 		return offsets[s.topic+"/0"] == last[s.topic+"/0"]+1
@@ -179,8 +179,8 @@ func TestOffsetOfAnotherTopic(t *testing.T) {
 	s.publish(t, 100, 20)
 	sub, _ = s.join(t, nil)
 	for _, d := range receive(t, sub, 20) {
-		if n := d.Message.AggregateVersion; n < 100 || d.Position.Epoch == got[0].Position.Epoch {
-			t.Errorf("message %d came, of epoch %s", n, d.Position.Epoch)
+		if n := d.Message.AggregateVersion; n < 100 || d.Position.Incarnation == got[0].Position.Incarnation {
+			t.Errorf("message %d came, of incarnation %s", n, d.Position.Incarnation)
 		}
 	}
 }

@@ -308,7 +308,7 @@ func (s *Subscription) takeIn(fetches kgo.Fetches) (unknown []string) {
 					continue // only an error can have no owner
 				}
 				if t.TopicID != [16]byte{} { // brokers before 3.1 do not report it
-					p.epoch = hex.EncodeToString(t.TopicID[:])
+					p.incarnation = hex.EncodeToString(t.TopicID[:])
 				}
 				p.checkStart(fetched.LogStartOffset)
 				for _, r := range fetched.Records {

@@ -128,8 +128,8 @@ func (t *topics) renew(k *knownTopic, name string) {
 	}
 }
 
-// forget makes the next message look up a topic again, because it may have been deleted or recreated.
-func (t *topics) forget(name string) {
+// remove makes the next message look up a topic again, because it may have been deleted or recreated.
+func (t *topics) remove(name string) {
 	t.mu.Lock()
 	_, known := t.known[name]
 	delete(t.known, name)

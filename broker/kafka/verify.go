@@ -62,7 +62,7 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 		return postrider.PositionReplaced, nil
 	case err != nil:
 		return 0, err
-	case at.Epoch != "" && details.TopicID != [16]byte{} && hex.EncodeToString(details.TopicID[:]) != at.Epoch:
+	case at.Incarnation != "" && details.TopicID != [16]byte{} && hex.EncodeToString(details.TopicID[:]) != at.Incarnation:
 		return postrider.PositionReplaced, nil
 	}
 	admin := kadm.NewClient(client)
@@ -127,12 +127,12 @@ func (s *Subscriber) compareEpoch(ctx context.Context, admin *kadm.Client, topic
 	postrider.PositionState, error,
 ) {
 	text, _, _ := strings.Cut(at.Mark, "-")
-	epoch, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || epoch < 0 {
+	leader, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || leader < 0 {
 		return postrider.PositionRemoved, nil
 	}
 	var req kadm.OffsetForLeaderEpochRequest
-	req.Add(topic, partition, int32(epoch))
+	req.Add(topic, partition, int32(leader))
 	found, err := admin.OffsetForLeaderEpoch(ctx, req)
 	if err != nil {
 		return 0, err
@@ -141,7 +141,7 @@ func (s *Subscriber) compareEpoch(ctx context.Context, admin *kadm.Client, topic
 	switch {
 	case !ok || got.Err != nil:
 		return 0, errors.Join(kerr.UnknownTopicOrPartition, got.Err)
-	case int64(got.LeaderEpoch) != epoch || got.EndOffset <= at.Offset:
+	case int64(got.LeaderEpoch) != leader || got.EndOffset <= at.Offset:
 		return postrider.PositionReplaced, nil
 	}
 	return postrider.PositionKept, nil

@@ -34,18 +34,18 @@ type Config struct {
 type Broker struct {
 	cfg Config
 
-	mu       sync.Mutex
-	closed   bool
-	topics   map[string][]*postrider.Message
-	accepted map[string]time.Time // by message ID; only with a DedupeWindow
-	changed  chan struct{}        // closed and replaced when a message is accepted, closed permanently by Close
-	faults   faults
-	groups   map[string]*group
-	epochs   map[string]int             // by topic: how often it was recreated
-	numbers  map[*postrider.Message]int // by accepted message: a number that is never reused
-	accepts  int
-	sessions int64                       // incremented when a log may have been replaced
-	poison   map[*postrider.Message]bool // entries made by Poison, whose Payload is not a message
+	mu           sync.Mutex
+	closed       bool
+	topics       map[string][]*postrider.Message
+	accepted     map[string]time.Time // by message ID; only with a DedupeWindow
+	changed      chan struct{}        // closed and replaced when a message is accepted, closed permanently by Close
+	faults       faults
+	groups       map[string]*group
+	incarnations map[string]int             // by topic: how often it was recreated
+	numbers      map[*postrider.Message]int // by accepted message: a number that is never reused
+	accepts      int
+	sessions     int64                       // incremented when a log may have been replaced
+	poison       map[*postrider.Message]bool // entries made by Poison, whose Payload is not a message
 }
 
 var _ postrider.Publisher = (*Broker)(nil)
@@ -66,14 +66,14 @@ func New(cfg Config) (*Broker, error) {
 		return nil, err
 	}
 	return &Broker{
-		cfg:      cfg,
-		topics:   make(map[string][]*postrider.Message),
-		accepted: make(map[string]time.Time),
-		changed:  make(chan struct{}),
-		groups:   make(map[string]*group),
-		epochs:   make(map[string]int),
-		numbers:  make(map[*postrider.Message]int),
-		poison:   make(map[*postrider.Message]bool),
+		cfg:          cfg,
+		topics:       make(map[string][]*postrider.Message),
+		accepted:     make(map[string]time.Time),
+		changed:      make(chan struct{}),
+		groups:       make(map[string]*group),
+		incarnations: make(map[string]int),
+		numbers:      make(map[*postrider.Message]int),
+		poison:       make(map[*postrider.Message]bool),
 	}, nil
 }
 
@@ -147,10 +147,10 @@ func (b *Broker) acceptOne(m *postrider.Message) error {
 func (b *Broker) keep(m *postrider.Message) {
 	if window := b.cfg.DedupeWindow; window > 0 {
 		now := time.Now()
-		if at, ok := b.accepted[m.ID]; ok && now.Sub(at) < window {
+		if at, ok := b.accepted[m.PublishID()]; ok && now.Sub(at) < window {
 			return
 		}
-		b.accepted[m.ID] = now
+		b.accepted[m.PublishID()] = now
 	}
 	b.append(clone(m))
 }

@@ -27,12 +27,12 @@ type streamKey struct {
 
 // stream is a queue, or one partition of a log.
 type stream struct {
-	key         streamKey
-	name, epoch string
-	owner       *subscription // of a partition; nil for a queue
-	entries     []*entry
-	first       int         // all entries before it are settled
-	superseded  []*delivery // earlier deliveries of entries that are available again; lost together with the others
+	key               streamKey
+	name, incarnation string
+	owner             *subscription // of a partition; nil for a queue
+	entries           []*entry
+	first             int         // all entries before it are settled
+	superseded        []*delivery // earlier deliveries of entries that are available again; lost together with the others
 }
 
 // entry is one message of a stream.
@@ -57,7 +57,7 @@ func (g *group) fill(b *Broker, topics []string) {
 			}
 			st := g.streams[k]
 			if st == nil {
-				st = &stream{key: k, name: fmt.Sprintf("%s/%d", topic, k.partition), epoch: strconv.Itoa(b.epochs[topic])}
+				st = &stream{key: k, name: fmt.Sprintf("%s/%d", topic, k.partition), incarnation: strconv.Itoa(b.incarnations[topic])}
 				g.streams[k] = st
 			}
 			st.entries = append(st.entries, &entry{msg: m, offset: int64(len(st.entries))})

@@ -167,7 +167,7 @@ func (b *Broker) Recreate(topic string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.topics, topic)
-	b.epochs[topic]++
+	b.incarnations[topic]++
 	b.sessions++
 	for _, g := range b.groups {
 		g.read[topic] = 0
@@ -224,7 +224,7 @@ func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) 
 	}
 	g.fill(b, s.cfg.Topics)
 	for _, st := range g.streams {
-		if st.name == at.Partition && st.epoch == at.Epoch && at.Offset < int64(len(st.entries)) && b.mark(st.entries[at.Offset]) == at.Mark {
+		if st.name == at.Partition && st.incarnation == at.Incarnation && at.Offset < int64(len(st.entries)) && b.mark(st.entries[at.Offset]) == at.Mark {
 			return postrider.PositionKept, nil
 		}
 	}
@@ -302,7 +302,7 @@ func (s *subscription) deliver(st *stream, e *entry, now time.Time) *postrider.D
 		out.Err, out.Raw = errPoison, m.Payload
 	}
 	if s.group.partitions > 0 {
-		out.Position = postrider.Position{Epoch: st.epoch, Partition: st.name, Offset: e.offset, Mark: s.broker.mark(e)}
+		out.Position = postrider.Position{Incarnation: st.incarnation, Partition: st.name, Offset: e.offset, Mark: s.broker.mark(e)}
 		out.Session = s.broker.sessions
 	}
 	return out

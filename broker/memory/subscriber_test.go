@@ -144,7 +144,7 @@ func TestLogKeepsOrderAndPositions(t *testing.T) {
 		got := receive(t, s, 4)
 		wantIDs(t, "first", got, "1", "2", "3", "4")
 		for i, d := range got {
-			if want := (postrider.Position{Epoch: "0", Partition: "numbers/0", Offset: int64(i), Mark: strconv.Itoa(i + 1)}); d.Position != want {
+			if want := (postrider.Position{Incarnation: "0", Partition: "numbers/0", Offset: int64(i), Mark: strconv.Itoa(i + 1)}); d.Position != want {
 				t.Errorf("position is %+v, want %+v", d.Position, want)
 			}
 		}
@@ -160,7 +160,7 @@ func TestLogKeepsOrderAndPositions(t *testing.T) {
 		b.Publish(t.Context(), numbered(1))
 		fresh := receive(t, s, 5)
 		wantIDs(t, "of the new topic", fresh, "1")
-		if p := fresh[0].Position; p.Epoch != "1" || p.Offset != 0 {
+		if p := fresh[0].Position; p.Incarnation != "1" || p.Offset != 0 {
 			t.Errorf("position in the new topic is %+v", p)
 		}
 	})

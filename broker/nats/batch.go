@@ -55,7 +55,7 @@ func (c *call) inBatches(ctx context.Context) {
 		b.number = c.p.expect(b)
 		left = b.send(ctx, left)
 		whole := b.wait(ctx)
-		c.p.forget(b.number)
+		c.p.removeWaiter(b.number)
 		if !whole {
 			c.single.only = true
 			return
@@ -67,15 +67,15 @@ func (c *call) inBatches(ctx context.Context) {
 // take, and later messages of their keys.
 func (c *call) forBatches() []int32 {
 	left := make([]int32, 0, len(c.msgs))
-	var apart map[string]bool // keys
+	var singled map[string]bool // keys
 	for i, m := range c.msgs {
 		switch {
-		case c.state[i] == isDone || apart[m.Key] && m.Key != "":
+		case c.state[i] == isDone || singled[m.Key] && m.Key != "":
 		case c.encoder.address(m):
-			if apart == nil {
-				apart = make(map[string]bool)
+			if singled == nil {
+				singled = make(map[string]bool)
 			}
-			apart[m.Key] = true
+			singled[m.Key] = true
 		default:
 			left = append(left, int32(i))
 		}
@@ -210,7 +210,7 @@ func (b *batch) fellSilent() {
 		return
 	}
 	if err := c.p.noAnswer(c.msgs[b.msgs[confirmed]], false); postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
-		c.giveUp(err)
+		c.failRest(err)
 	}
 }
 

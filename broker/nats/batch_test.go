@@ -177,8 +177,8 @@ func TestBatchLimit(t *testing.T) {
 	calls.Wait()
 }
 
-// TestBatchForgotten: if the server has dropped a batch, the rest is sent one by one.
-func TestBatchForgotten(t *testing.T) {
+// TestBatchDropped: if the server has dropped a batch, the rest is sent one by one.
+func TestBatchDropped(t *testing.T) {
 	t.Parallel()
 	b := setupBatches(t, natsbroker.Config{}, func(o *server.Options) { o.JetStreamLimits.MaxBatchTimeout = 50 * time.Millisecond })
 	b.faults.when(&b.faults.onSend, func(reply string) bool {

@@ -21,11 +21,11 @@ type call struct {
 	encoder encoder // used by the sending goroutine
 	single  single
 
-	mu       sync.Mutex
-	state    []state
-	errs     []error
-	follower []int32 // next message of the same key; 0 for none, because message 0 follows nothing. See link
-	open     int     // messages that are not done
+	mu        sync.Mutex
+	state     []state
+	errs      []error
+	nextOfKey []int32 // next message of the same key; 0 for none, because message 0 follows nothing. See link
+	open      int     // messages that are not done
 }
 
 // state is the state of a message. Until a message is done, it may move between the other states in any order: what a
@@ -34,7 +34,7 @@ type state uint8
 
 const (
 	isReady  state = iota // can be sent
-	isBehind              // waits for its predecessor of the same key (one by one only)
+	isQueued              // waits for its predecessor of the same key (one by one only)
 	isSent                // sent, with an entry in the window
 	isDone
 )
@@ -60,10 +60,10 @@ func (c *call) refuseTooLarge() {
 }
 
 // refusedHere sets the result of a message that the client could not send. It returns false if that ends the call.
-func (c *call) refusedHere(i int, err error) (goOn bool) {
+func (c *call) refusedHere(i int, err error) (proceed bool) {
 	switch {
 	case isUnsendable(err):
-		c.giveUp(postrider.Unavailable(fmt.Errorf("publish to NATS: %w", err)))
+		c.failRest(postrider.Unavailable(fmt.Errorf("publish to NATS: %w", err)))
 		return false
 	case errors.Is(err, nats.ErrMaxPayload):
 		c.finish(i, tooLarge(err))
@@ -79,19 +79,19 @@ func isUnsendable(err error) bool {
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// link sets follower on its first call. It needs c.mu.
+// link sets nextOfKey on its first call. It needs c.mu.
 func (c *call) link() {
-	if c.follower != nil {
+	if c.nextOfKey != nil {
 		return
 	}
-	c.follower = make([]int32, len(c.msgs))
+	c.nextOfKey = make([]int32, len(c.msgs))
 	last := make(map[string]int32)
 	for i, m := range c.msgs {
 		if m.Key == "" {
 			continue
 		}
 		if before, ok := last[m.Key]; ok {
-			c.follower[before] = int32(i)
+			c.nextOfKey[before] = int32(i)
 		}
 		last[m.Key] = int32(i)
 	}
@@ -110,7 +110,7 @@ func (c *call) finish(i int, err error) {
 	}
 	c.link()
 	failed := postrider.PredecessorFailed(c.msgs[i], err)
-	for next := c.follower[i]; next != 0 && c.state[next] != isDone; next = c.follower[next] {
+	for next := c.nextOfKey[i]; next != 0 && c.state[next] != isDone; next = c.nextOfKey[next] {
 		c.done(int(next), failed)
 	}
 }
@@ -124,11 +124,11 @@ func (c *call) done(i int, err error) {
 	c.open--
 }
 
-// giveUp ends every message that is not done with err.
-func (c *call) giveUp(err error) { c.end(err, isReady, isBehind, isSent) }
+// failRest ends every message that is not done with err.
+func (c *call) failRest(err error) { c.end(err, isReady, isQueued, isSent) }
 
 // stop ends every message that is not sent with err. Messages that are sent may still be acknowledged.
-func (c *call) stop(err error) { c.end(err, isReady, isBehind) }
+func (c *call) stop(err error) { c.end(err, isReady, isQueued) }
 
 func (c *call) end(err error, in ...state) {
 	c.mu.Lock()
@@ -147,10 +147,12 @@ func (c *call) closed() {
 }
 
 func (c *call) broken() {
-	c.giveUp(postrider.Unavailable(errors.New("publish to NATS: the connection broke before the acknowledgement; the stream may have the message")))
+	c.failRest(postrider.Unavailable(errors.New("publish to NATS: the connection broke before the acknowledgement; the stream may have the message")))
 }
 
-func (c *call) cancelled(ctx context.Context) { c.giveUp(fmt.Errorf("publish to NATS: %w", ctx.Err())) }
+func (c *call) cancelled(ctx context.Context) {
+	c.failRest(fmt.Errorf("publish to NATS: %w", ctx.Err()))
+}
 
 // result returns the errors, nil if there are none.
 func (c *call) result() []error {

@@ -16,8 +16,8 @@ import (
 
 // groupConsumer identifies the group's durable consumer.
 type groupConsumer struct {
-	epoch   string    // of the stream: its creation time
-	created time.Time // creation time of the consumer
+	incarnation string    // of the stream: its creation time
+	created     time.Time // creation time of the consumer
 }
 
 // prepareConsumer finds or creates stream and consumer. The error lists everything about an existing consumer that does
@@ -41,7 +41,7 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
 	info := consumer.CachedInfo()
-	found := groupConsumer{epoch: epochOf(stream.CachedInfo()), created: info.Created}
+	found := groupConsumer{incarnation: incarnationOf(stream.CachedInfo()), created: info.Created}
 	return found, s.checkConsumer(info.Config)
 }
 

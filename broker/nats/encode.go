@@ -47,7 +47,7 @@ func (e *encoder) encode(m *postrider.Message, only bool) (*nats.Msg, error) {
 	e.msg.Data = m.Payload
 	e.headers = 0
 	// The stream's name always counts, so that whether a message fits does not depend on its place in a batch.
-	size := len("NATS/1.0\r\n\r\n") + headerSize(nats.ExpectedStreamHdr, e.p.stream.Name) + e.set(nats.MsgIdHdr, messageID(m.ID))
+	size := len("NATS/1.0\r\n\r\n") + headerSize(nats.ExpectedStreamHdr, e.p.stream.Name) + e.set(nats.MsgIdHdr, messageID(m.PublishID()))
 	for name, value := range cloudEvents.Headers(m) {
 		size += e.set(name, value)
 	}

@@ -180,8 +180,8 @@ func (p *Publisher) expect(w waiter) uint64 {
 	return p.lastWaiter
 }
 
-// forget removes the waiter with the given number.
-func (p *Publisher) forget(number uint64) {
+// removeWaiter removes the waiter with the given number.
+func (p *Publisher) removeWaiter(number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.waiters, number)

@@ -40,7 +40,7 @@ func (c *call) oneByOne(ctx context.Context) {
 	if !c.beginOneByOne() {
 		return
 	}
-	defer c.p.forget(c.single.number)
+	defer c.p.removeWaiter(c.single.number)
 	c.single.timer = time.NewTimer(c.p.cfg.PublishTimeout)
 	defer c.single.timer.Stop()
 	closing := c.p.closing
@@ -94,9 +94,9 @@ func (c *call) beginOneByOne() bool {
 		return false
 	}
 	c.link()
-	for i, next := range c.follower {
+	for i, next := range c.nextOfKey {
 		if next != 0 && c.state[i] != isDone && c.state[next] != isDone {
-			c.state[next] = isBehind
+			c.state[next] = isQueued
 		}
 	}
 	c.single.wake = make(chan struct{}, 1)
@@ -165,7 +165,7 @@ func (c *call) answer(rest string, m *nats.Msg) (known bool) {
 		c.single.strangers[i] = true
 		return false
 	}
-	if next := c.follower[i]; next != 0 && c.state[next] == isBehind {
+	if next := c.nextOfKey[i]; next != 0 && c.state[next] == isQueued {
 		c.state[next] = isReady
 		c.single.ready = append(c.single.ready, next)
 	}

@@ -201,7 +201,7 @@ func (s *subscription) deliver(a arrival, right time.Duration) *postrider.Delive
 	out := &postrider.Delivery{
 		Message: m, Err: err,
 		Position: postrider.Position{
-			Epoch: s.consumer.epoch, Partition: a.meta.Stream, Offset: int64(a.meta.Sequence.Stream),
+			Incarnation: s.consumer.incarnation, Partition: a.meta.Stream, Offset: int64(a.meta.Sequence.Stream),
 			Mark: markOf(a.meta.Timestamp, a.msg.Header, a.msg.Data),
 		},
 		Deliveries: m.Attempt, Redelivered: m.Attempt > 1,

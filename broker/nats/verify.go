@@ -75,11 +75,13 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 		return 0, err
 	}
 	info := stream.CachedInfo()
-	if epochOf(info) != at.Epoch || info.State.LastSeq < uint64(at.Offset) {
+	if incarnationOf(info) != at.Incarnation || info.State.LastSeq < uint64(at.Offset) {
 		return postrider.PositionReplaced, nil
 	}
 	return postrider.PositionRemoved, nil
 }
 
-// epochOf returns the creation time of the stream. A stream restored from a backup has the same one.
-func epochOf(info *jetstream.StreamInfo) string { return info.Created.UTC().Format(time.RFC3339Nano) }
+// incarnationOf returns the creation time of the stream. A stream restored from a backup has the same one.
+func incarnationOf(info *jetstream.StreamInfo) string {
+	return info.Created.UTC().Format(time.RFC3339Nano)
+}

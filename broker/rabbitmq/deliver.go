@@ -11,8 +11,8 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// goesOn returns nil until Close.
-func (p *Publisher) goesOn() error {
+// proceeds returns nil until Close.
+func (p *Publisher) proceeds() error {
 	select {
 	case <-p.closing:
 		return p.unavailable(ErrClosed)
@@ -23,7 +23,7 @@ func (p *Publisher) goesOn() error {
 
 // deliver sends one message and returns its outcome.
 func (p *Publisher) deliver(ctx context.Context, m *postrider.Message) error {
-	if err := p.goesOn(); err != nil {
+	if err := p.proceeds(); err != nil {
 		return err
 	}
 	if size := m.Size(); size > p.cfg.MaxMessageBytes {
@@ -58,7 +58,7 @@ func (p *Publisher) deliverAlone(ctx context.Context, conn *connection, to route
 	case <-ctx.Done():
 		return fmt.Errorf("publish to RabbitMQ: %w", ctx.Err())
 	}
-	if err := p.goesOn(); err != nil {
+	if err := p.proceeds(); err != nil {
 		return err
 	}
 	if err := conn.answering(func() error { return p.topology.prepareFor(conn, to) }); err != nil {

@@ -101,18 +101,18 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*postrider.Message) []er
 // publish sends the messages of each key one after another, and different keys concurrently.
 func (p *Publisher) publish(ctx context.Context, msgs []*postrider.Message) []error {
 	errs := make([]error, len(msgs))
-	heads, followers := chains(msgs)
+	heads, nexts := chains(msgs)
 	var under sync.WaitGroup
 	for _, head := range heads {
 		if err := p.enter(ctx); err != nil {
-			fail(msgs, errs, followers, head, err)
+			fail(msgs, errs, nexts, head, err)
 			continue
 		}
 		under.Go(func() {
 			defer func() { <-p.window }()
-			for i := head; i >= 0; i = followers[i] {
+			for i := head; i >= 0; i = nexts[i] {
 				if err := p.deliver(ctx, msgs[i]); err != nil {
-					fail(msgs, errs, followers, i, err)
+					fail(msgs, errs, nexts, i, err)
 					return
 				}
 			}
@@ -127,32 +127,32 @@ func (p *Publisher) publish(ctx context.Context, msgs []*postrider.Message) []er
 
 // chains returns the first message of each key and all messages without a key, and for each message the next one of its
 // key, or -1.
-func chains(msgs []*postrider.Message) (heads, followers []int) {
-	heads, followers = make([]int, 0, len(msgs)), make([]int, len(msgs))
+func chains(msgs []*postrider.Message) (heads, nexts []int) {
+	heads, nexts = make([]int, 0, len(msgs)), make([]int, len(msgs))
 	last := make(map[string]int)
 	for i, m := range msgs {
-		followers[i] = -1
+		nexts[i] = -1
 		if m.Key != "" {
 			before, ok := last[m.Key]
 			last[m.Key] = i
 			if ok {
-				followers[before] = i
+				nexts[before] = i
 				continue
 			}
 		}
 		heads = append(heads, i)
 	}
-	return heads, followers
+	return heads, nexts
 }
 
 // fail sets the error of message i, and of all later messages of its key.
-func fail(msgs []*postrider.Message, errs []error, followers []int, i int, err error) {
+func fail(msgs []*postrider.Message, errs []error, nexts []int, i int, err error) {
 	errs[i] = err
-	if followers[i] < 0 {
+	if nexts[i] < 0 {
 		return
 	}
 	failed := postrider.PredecessorFailed(msgs[i], err)
-	for i = followers[i]; i >= 0; i = followers[i] {
+	for i = nexts[i]; i >= 0; i = nexts[i] {
 		errs[i] = failed
 	}
 }

@@ -147,8 +147,8 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	settled(t, last.Nack(t.Context(), 0)) // exceeds the delivery limit
-	letters := subscribe(t, ch, rabbitmqbroker.SubscriberConfig{Queue: dead, QueueType: rabbitmqbroker.ClassicQueue, CheckOnly: true})
-	for _, d := range receive(t, letters, 2) {
+	rejected := subscribe(t, ch, rabbitmqbroker.SubscriberConfig{Queue: dead, QueueType: rabbitmqbroker.ClassicQueue, CheckOnly: true})
+	for _, d := range receive(t, rejected, 2) {
 		settled(t, d.Ack(t.Context()))
 	}
 }

@@ -97,7 +97,7 @@ func (w *way) consume(t *testing.T, address string, box *outbox.Outbox[*memory.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := inbox.New(w.target, inbox.Config{})
+	in, err := inbox.New(w.target)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,15 +63,15 @@ func readFields(fields []string) (m *postrider.Message, raw []byte, err error) {
 // (a counter within the millisecond): enough until the year 2248, with a million messages per millisecond.
 const timeBits, sequenceBits = 43, 20
 
-// positionOf returns the epoch and offset of an entry. Bits of the ID that do not fit into the offset become part of the
-// epoch: the server may keep counting in one millisecond while its clock is set back, and other programs may choose
+// positionOf returns the incarnation and offset of an entry. Bits of the ID that do not fit into the offset become part of the
+// incarnation: the server may keep counting in one millisecond while its clock is set back, and other programs may choose
 // arbitrary IDs.
-func positionOf(epoch, id string) (string, int64) {
+func positionOf(incarnation, id string) (string, int64) {
 	ms, sequence := splitID(id)
 	if a, b := ms>>timeBits, sequence>>sequenceBits; a > 0 || b > 0 {
-		epoch = fmt.Sprintf("%s+%d+%d", epoch, a, b)
+		incarnation = fmt.Sprintf("%s+%d+%d", incarnation, a, b)
 	}
-	return epoch, int64(ms&(1<<timeBits-1)<<sequenceBits | sequence&(1<<sequenceBits-1))
+	return incarnation, int64(ms&(1<<timeBits-1)<<sequenceBits | sequence&(1<<sequenceBits-1))
 }
 
 // compareIDs compares two entry IDs by their order in the stream.

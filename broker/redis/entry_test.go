@@ -8,7 +8,7 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// TestPosition lists entries in stream order: offsets increase within an epoch, and all positions differ.
+// TestPosition lists entries in stream order: offsets increase within an incarnation, and all positions differ.
 func TestPosition(t *testing.T) {
 	t.Parallel()
 	ids := []string{
@@ -18,10 +18,10 @@ func TestPosition(t *testing.T) {
 	}
 	for i, later := range ids {
 		for _, id := range ids[:i] {
-			epochA, a := positionOf("e", id)
-			epochB, b := positionOf("e", later)
-			if epochA == epochB && a >= b || a < 0 || b < 0 {
-				t.Errorf("position of %s is %s %d, that of %s is %s %d", id, epochA, a, later, epochB, b)
+			incarnationA, a := positionOf("e", id)
+			incarnationB, b := positionOf("e", later)
+			if incarnationA == incarnationB && a >= b || a < 0 || b < 0 {
+				t.Errorf("position of %s is %s %d, that of %s is %s %d", id, incarnationA, a, later, incarnationB, b)
 			}
 			if compareIDs(id, later) >= 0 || compareIDs(later, id) <= 0 {
 				t.Errorf("%s does not stand before %s", id, later)
@@ -29,8 +29,8 @@ func TestPosition(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"0-1", "1795200000000-1048575", "8796093022207-0"} {
-		if epoch, _ := positionOf("e", id); epoch != "e" {
-			t.Errorf("epoch of %s is %s, want that of the stream", id, epoch)
+		if incarnation, _ := positionOf("e", id); incarnation != "e" {
+			t.Errorf("incarnation of %s is %s, want that of the stream", id, incarnation)
 		}
 	}
 }

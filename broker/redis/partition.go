@@ -9,10 +9,10 @@ import (
 
 // partition is a subscription's state of one stream. It is guarded by subscription.mu.
 type partition struct {
-	sub    *subscription
-	stream string // the key
-	name   string // topic/partition
-	epoch  string
+	sub         *subscription
+	stream      string // the key
+	name        string // topic/partition
+	incarnation string
 	// mine: according to the list of members, this process may read new entries.
 	mine bool
 	// rewind, if not empty, is the ID after which the process's own pending entries are read again, before new ones.
@@ -55,8 +55,8 @@ func (p *partition) readable(now time.Time) (bool, int) {
 	return (p.mine || p.rewind != "") && room > 0 && !now.Before(p.notBefore), room
 }
 
-// loseBehind revokes the deliveries after an ID, from the last to the first.
-func (p *partition) loseBehind(id string) {
+// loseAfter revokes the deliveries after an ID, from the last to the first.
+func (p *partition) loseAfter(id string) {
 	for n := len(p.unsettled); n > 0 && compareIDs(p.unsettled[n-1].id, id) > 0; n-- {
 		d := p.unsettled[n-1]
 		p.unsettled = p.unsettled[:n-1]
@@ -66,11 +66,11 @@ func (p *partition) loseBehind(id string) {
 	p.generation++
 }
 
-func (p *partition) loseAll() { p.loseBehind("0-0") } // no entry has this ID
+func (p *partition) loseAll() { p.loseAfter("0-0") } // no entry has this ID
 
 // again schedules a pending entry, and all after it, to be read again.
 func (p *partition) again(d *delivery) {
-	p.loseBehind(d.id)
+	p.loseAfter(d.id)
 	if p.rewind == "" || compareIDs(p.rewind, d.id) >= 0 {
 		p.rewind = before(d.id)
 	}
@@ -79,9 +79,9 @@ func (p *partition) again(d *delivery) {
 // integrate processes the result of a read. An entry in progress is not delivered twice. If it comes after an entry that
 // was not known to be pending, it is lost and redelivered after that entry.
 func (p *partition) integrate(t taken) (delivered []*delivery) {
-	if t.epoch != p.epoch || t.made {
+	if t.incarnation != p.incarnation || t.made {
 		p.loseAll()
-		p.epoch = t.epoch
+		p.incarnation = t.incarnation
 	}
 	if t.happened != "taken" { // pending entries changed their owner, in either direction
 		p.loseAll()
@@ -92,7 +92,7 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 			continue
 		}
 		if n := len(p.unsettled); n > 0 && compareIDs(p.unsettled[n-1].id, e.id) > 0 {
-			p.loseBehind(e.id)
+			p.loseAfter(e.id)
 		}
 		d := &delivery{partition: p, id: e.id, open: true, lost: make(chan struct{})}
 		d.out = p.read(e, d)
@@ -106,10 +106,10 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 func (p *partition) read(e entry, d *delivery) *postrider.Delivery {
 	m, raw, err := readFields(e.fields)
 	m.Attempt = e.deliveries
-	epoch, offset := positionOf(p.epoch, e.id)
+	incarnation, offset := positionOf(p.incarnation, e.id)
 	return &postrider.Delivery{
 		Message: m, Err: err, Raw: raw,
-		Position:   postrider.Position{Epoch: epoch, Partition: p.name, Offset: offset, Mark: markOf(e)},
+		Position:   postrider.Position{Incarnation: incarnation, Partition: p.name, Offset: offset, Mark: markOf(e)},
 		Session:    p.sub.s.sessions.n.Load(),
 		Deliveries: e.deliveries, Redelivered: e.deliveries > 1,
 		Settler: d,

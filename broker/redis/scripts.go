@@ -63,11 +63,11 @@ func tryScript(ctx context.Context, client redis.UniversalClient, script *redis.
 
 // taken is the answer of take.lua.
 type taken struct {
-	epoch    string
-	made     bool   // the group was created by this call
-	happened string // "taken", "busy" or "claimed"
-	rewind   string
-	entries  []entry
+	incarnation string
+	made        bool   // the group was created by this call
+	happened    string // "taken", "busy" or "claimed"
+	rewind      string
+	entries     []entry
 }
 
 // entry is an entry of a stream.
@@ -89,7 +89,7 @@ func readTaken(cmd *redis.Cmd) (taken, error) {
 	}
 	made, ok1 := parts[1].(int64)
 	list, ok2 := parts[4].([]any)
-	t := taken{epoch: fmt.Sprint(parts[0]), made: made == 1, happened: fmt.Sprint(parts[2]), rewind: fmt.Sprint(parts[3])}
+	t := taken{incarnation: fmt.Sprint(parts[0]), made: made == 1, happened: fmt.Sprint(parts[2]), rewind: fmt.Sprint(parts[3])}
 	if !ok1 || !ok2 {
 		return taken{}, fmt.Errorf("%w: %v", errAnswer, parts)
 	}

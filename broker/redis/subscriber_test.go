@@ -53,8 +53,8 @@ func TestEverythingFlushed(t *testing.T) {
 	publish(numbered("orders", "a", 2))
 	after := receive(t, sub, 2)
 	awaitLost(t, before...)
-	if a, b := before[0].Position, after[0].Position; a.Epoch == b.Epoch {
-		t.Errorf("epoch is %q before and after", a.Epoch)
+	if a, b := before[0].Position, after[0].Position; a.Incarnation == b.Incarnation {
+		t.Errorf("incarnation is %q before and after", a.Incarnation)
 	}
 	ack(t, after...)
 }
@@ -110,8 +110,8 @@ func TestPendingEntryTrimmed(t *testing.T) {
 	}
 }
 
-// TestDeadConsumersAreForgotten checks that consumers that left or crashed are removed from the group.
-func TestDeadConsumersAreForgotten(t *testing.T) {
+// TestDeadConsumersAreRemoved checks that consumers that left or crashed are removed from the group.
+func TestDeadConsumersAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	client := s.client(t)
@@ -163,7 +163,7 @@ func TestClockSetBack(t *testing.T) {
 	sub := subscribe(t, s.url()+"?partitions=1&group=g&topics=orders", redisbroker.SubscriberConfig{})
 	got := receive(t, sub, 6)
 	for i, d := range got[1:] {
-		if a, b := got[i].Position, d.Position; a.Epoch == b.Epoch && a.Offset >= b.Offset {
+		if a, b := got[i].Position, d.Position; a.Incarnation == b.Incarnation && a.Offset >= b.Offset {
 			t.Errorf("message %s stands at %+v, the one before it at %+v", d.Message.ID, b, a)
 		}
 	}

@@ -161,9 +161,9 @@ func TestAttemptLogDoesNotHoldUpDeliveries(t *testing.T) {
 	url := serve(t, func(http.ResponseWriter, *http.Request) {})
 	release := make(chan struct{})
 	var logged syncBuffer
-	standing := &attemptLog{blocked: release}
+	waiting := &attemptLog{blocked: release}
 	failing := &attemptLog{fail: errors.New("database is gone")}
-	for _, log := range []*attemptLog{standing, failing} {
+	for _, log := range []*attemptLog{waiting, failing} {
 		p := open(t, webhook.Config{
 			URL: url, PlainHTTP: true, Allow: loopback, Attempts: log, Relay: "r", Logger: slog.New(slog.NewTextHandler(&logged, nil)),
 		})
@@ -172,13 +172,13 @@ func TestAttemptLogDoesNotHoldUpDeliveries(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if log == standing {
+		if log == waiting {
 			close(release)
 		}
 		_ = p.Close()
 	}
-	if len(standing.attempts) != 3 {
-		t.Errorf("%d attempts are kept once the log goes on, want 3", len(standing.attempts))
+	if len(waiting.attempts) != 3 {
+		t.Errorf("%d attempts are kept once the log goes on, want 3", len(waiting.attempts))
 	}
 	if text := logged.String(); !strings.Contains(text, "missing=3") || !strings.Contains(text, "database is gone") {
 		t.Errorf("logged %q", text)

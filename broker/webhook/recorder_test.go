@@ -14,13 +14,13 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// standing is an attempt log that blocks until it is released, and then counts.
-type standing struct {
+// blocked is an attempt log that blocks until it is released, and then counts.
+type blocked struct {
 	released chan struct{}
 	kept     atomic.Int64
 }
 
-func (l *standing) RecordAttempts(ctx context.Context, attempts []postrider.DeliveryAttempt, _ time.Duration) error {
+func (l *blocked) RecordAttempts(ctx context.Context, attempts []postrider.DeliveryAttempt, _ time.Duration) error {
 	select {
 	case <-l.released:
 		l.kept.Add(int64(len(attempts)))
@@ -30,15 +30,15 @@ func (l *standing) RecordAttempts(ctx context.Context, attempts []postrider.Deli
 	}
 }
 
-func (*standing) Attempts(context.Context, string) ([]postrider.DeliveryAttempt, error) {
+func (*blocked) Attempts(context.Context, string) ([]postrider.DeliveryAttempt, error) {
 	return nil, nil
 }
-func (*standing) DropAttempts(context.Context) (int, error) { return 0, nil }
+func (*blocked) DropAttempts(context.Context) (int, error) { return 0, nil }
 
 // TestTooManyAttempts: attempts that do not fit are counted and logged.
 func TestTooManyAttempts(t *testing.T) {
 	t.Parallel()
-	log, text := &standing{released: make(chan struct{})}, &strings.Builder{}
+	log, text := &blocked{released: make(chan struct{})}, &strings.Builder{}
 	r := startRecorder(Config{Attempts: log, Relay: "r", KeepAttempts: time.Hour, Logger: slog.New(slog.NewTextHandler(text, nil))})
 	const n = 2*maxQueued + recordBatch
 	for range n {

@@ -80,13 +80,13 @@ func (b *brokerTest[Tx]) run() {
 	}
 	b.calm.Store(true)
 	b.until("every message has its effect", func() bool { return len(b.effects()) >= total })
-	b.until("nothing is aside", func() bool { st := b.status(); return st.Parked.N == 0 && st.Held.N == 0 })
+	b.until("nothing is parked", func() bool { st := b.status(); return st.Parked.N == 0 && st.Held.N == 0 })
 	total += b.publish() // and settled messages do not block new ones
 	b.until("the last messages have their effect", func() bool { return len(b.effects()) >= total })
 	for _, p := range processes {
 		p.stop()
 	}
-	b.verdict(total)
+	b.outcome(total)
 }
 
 // publish publishes a few messages, by ID some of them twice, and returns how many distinct ones.
@@ -120,7 +120,7 @@ func (b *brokerTest[Tx]) join() *process[Tx] {
 	p = b.build(setting[Tx]{
 		cfg: cfg, reads: unreliable{b.source.Join(b.t), b.faulty},
 		handler: func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			if err := p.line.using(tx, func() error { return b.effect(ctx, tx, m) }); err != nil {
+			if err := p.connection.using(tx, func() error { return b.effect(ctx, tx, m) }); err != nil {
 				return err
 			}
 			if b.faulty(8) {
@@ -137,7 +137,7 @@ func (b *brokerTest[Tx]) join() *process[Tx] {
 // faulty returns true in one of n cases, while there are faults.
 func (b *brokerTest[Tx]) faulty(n int) bool { return !b.calm.Load() && rand.IntN(n) == 0 }
 
-func (b *brokerTest[Tx]) verdict(total int) {
+func (b *brokerTest[Tx]) outcome(total int) {
 	b.t.Helper()
 	got := b.effects()
 	if distinct := len(slices.Compact(slices.Sorted(slices.Values(got)))); len(got) != total || distinct != total {

@@ -33,6 +33,8 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"LogThatLostItsTailIsANewLog", lostTail[Tx]},
 		{"RewoundLogIsRecognised", rewound[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
+		{"OldRecordsOfProcessAreRemoved", oldRecordsRemoved[Tx]},
+		{"NewerVersionsWaitForANewerProcess", newerVersionWaits[Tx]},
 		{"MemoryIsBounded", memoryIsBounded[Tx]},
 		{"OutboxOfAnotherDatabaseIsASource", relayAsSource[Tx]},
 	}
@@ -91,7 +93,7 @@ func tenDeliveries[Tx any](w *world[Tx]) {
 	m := w.message("a")
 	var effects sync.WaitGroup
 	for i := range 10 {
-		in, err := inbox.New[Tx](w.store, inbox.Config{})
+		in, err := inbox.New[Tx](w.store)
 		w.must(err, "inbox")
 		effects.Go(func() {
 			_, err := w.outbox.InTx(w.ctx, func(ctx context.Context, tx Tx) error {
@@ -123,7 +125,7 @@ func tenDeliveries[Tx any](w *world[Tx]) {
 }
 
 func usersTransaction[Tx any](w *world[Tx]) {
-	in, err := inbox.New[Tx](w.store, inbox.Config{})
+	in, err := inbox.New[Tx](w.store)
 	w.must(err, "inbox")
 	m := w.message("a")
 	take := func(commit bool) bool {
@@ -144,8 +146,49 @@ func usersTransaction[Tx any](w *world[Tx]) {
 		w.t.Errorf("%d hits and %d misses, want 1 and 2", hits, misses)
 	}
 	w.elapse(10 * time.Millisecond)
-	if n, err := in.Forget(w.ctx, consumer, time.Millisecond); n != 1 || err != nil {
-		w.t.Errorf("forgot %d, %v; want 1", n, err)
+	if n, err := in.RemoveOlder(w.ctx, consumer, time.Millisecond); n != 1 || err != nil {
+		w.t.Errorf("removed %d, %v; want 1", n, err)
+	}
+}
+
+// oldRecordsRemoved: Process removes old records by itself, while a transaction is open, and not those of other consumers. After
+// Close nothing is removed.
+func oldRecordsRemoved[Tx any](w *world[Tx]) {
+	old, later := w.message("a"), w.message("b")
+	process := func(in *inbox.Inbox[Tx], consumer string, m *postrider.Message) (fresh bool) {
+		tx, err := w.store.Begin(w.ctx)
+		w.must(err, "begin")
+		fresh, err = in.Process(w.ctx, tx, consumer, m)
+		w.must(err, "process")
+		w.must(w.store.Commit(w.ctx, tx), "commit")
+		return fresh
+	}
+	for _, keep := range []time.Duration{time.Hour, -1} {
+		in, err := inbox.New[Tx](w.store)
+		w.must(err, "inbox")
+		in.KeepRecords(keep)
+		process(in, consumer, old)
+		process(in, "another", old)
+		w.must(in.Close(w.ctx), "close")
+	}
+	w.elapse(10 * time.Millisecond)
+	in, err := inbox.New[Tx](w.store)
+	w.must(err, "inbox")
+	in.KeepRecords(time.Millisecond)
+	if process(in, consumer, old) {
+		w.t.Error("the record was removed before its time")
+	}
+	w.must(in.Close(w.ctx), "close")
+	if !process(in, consumer, old) {
+		w.t.Error("the old record was not removed")
+	}
+	if process(in, "another", old) {
+		w.t.Error("the record of another consumer was removed")
+	}
+	process(in, consumer, later)
+	w.elapse(10 * time.Millisecond)
+	if process(in, consumer, later) {
+		w.t.Error("a record was removed after Close")
 	}
 }
 
@@ -282,16 +325,16 @@ func commitRefused[Tx any](w *world[Tx]) {
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID == bad {
-				p.line.refuse(tx)
+				p.connection.refuse(tx)
 			}
 			return w.effect(ctx, tx, m)
 		}
 		p = w.build(s)
 		w.run(p)
-		w.until("the bad one is dead", func() bool { return len(w.letters("")) > 0 })
+		w.until("the bad one is dead", func() bool { return len(w.deadLetters("")) > 0 })
 		w.untilEffects(want[0], want[1], want[2], want[4])
 		w.untilQuiet()
-		if l := w.letters(""); len(l) != 1 || l[0].Message.ID != bad || l[0].Attempts != 2 {
+		if l := w.deadLetters(""); len(l) != 1 || l[0].Message.ID != bad || l[0].Attempts != 2 {
 			w.t.Errorf("dead letters: %+v, want that of %s with 2 attempts", l, bad)
 		}
 		p.stop()

@@ -16,8 +16,8 @@ func faultScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
 		{"DeathAtAnyPointHasOneEffect", deathAtAnyPoint[Tx]},
 		{"StoreFailureAtAnyStepHasOneEffect", storeFails[Tx]},
-		{"StoreFailureWhilePuttingAsideLosesNothing", putAsideFails[Tx]},
-		{"NothingIsAcknowledgedThatCannotBePutAside", nothingAcknowledged[Tx]},
+		{"StoreFailureWhileParkingLosesNothing", parkingFails[Tx]},
+		{"NothingIsAcknowledgedThatCannotBeParked", nothingAcknowledged[Tx]},
 		{"LostAckIsADuplicate", lostAck[Tx]},
 		{"SlowHandlerKeepsItsMessage", slowHandler[Tx]},
 		{"LostPartitionStopsItsWork", lostPartition[Tx]},
@@ -106,8 +106,8 @@ func storeFails[Tx any](w *world[Tx]) {
 	})
 }
 
-// putAsideFails makes the operations that park and retry messages fail twice.
-func putAsideFails[Tx any](w *world[Tx]) {
+// parkingFails makes the operations that park and retry messages fail twice.
+func parkingFails[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
 		for _, step := range []string{"Park", "DeadLetter", "Take", "Settle", "Due", "Heartbeat", "Acquire"} {
 			for _, done := range []bool{false, true} {
@@ -121,7 +121,7 @@ func putAsideFails[Tx any](w *world[Tx]) {
 					return nil
 				}
 				var j journal
-				dead := len(w.letters(""))
+				dead := len(w.deadLetters(""))
 				s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 					n := j.note(m)
 					if err := w.effect(ctx, tx, m); err != nil {
@@ -138,7 +138,7 @@ func putAsideFails[Tx any](w *world[Tx]) {
 				p := w.start(s)
 				want := w.send("a", "a", "", "dead")
 				w.untilEffects(append(before, want[:3]...)...)
-				w.until("dead", func() bool { return len(w.letters("")) == dead+1 })
+				w.until("dead", func() bool { return len(w.deadLetters("")) == dead+1 })
 				w.untilQuiet()
 				if !s.queue {
 					of := w.effectsOf("a")
@@ -168,7 +168,7 @@ func nothingAcknowledged[Tx any](w *world[Tx]) {
 	w.elapse(500 * time.Millisecond)
 	w.want("unsettled", w.broker.Unsettled(consumer), want)
 	away.Store(false)
-	w.until("dead", func() bool { return len(w.letters("")) == 1 })
+	w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
 	w.untilQuiet()
 }
 

@@ -2,13 +2,16 @@ package inboxtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func causationChains[Tx any](w *world[Tx]) {
@@ -159,13 +162,132 @@ func upcasts[Tx any](w *world[Tx]) {
 	one.Payload = []byte(`{"Total":"12"}`)
 	two.Payload, two.SchemaVersion = []byte(`{"Cents":34}`), 2
 	three.SchemaVersion = 3
-	w.publish(one, two, three)
+	w.publish(one, two)
 	w.untilEffects(one.ID, two.ID)
 	if a, b := <-got, <-got; a != 1200 || b != 34 {
 		w.t.Errorf("handled %d and %d, want 1200 and 34", a, b)
 	}
-	w.until("unknown version is dead", func() bool { return len(w.letters("")) == 1 })
-	if l := w.letters("")[0]; l.Reason != inbox.UnknownSchemaVersion || l.Message.ID != three.ID {
-		w.t.Errorf("dead letter is %+v", l)
-	}
 }
+
+// newerVersionWaits: an older process holds a message of a version that it does not know, also if it skips unknown types, and
+// a process of a newer release handles it, and those after it, in order.
+func newerVersionWaits[Tx any](w *world[Tx]) {
+	type v1 struct{ Total string }
+	type v2 struct{ Cents int }
+	type v3 struct{ Millis int }
+	one := postrider.Define[v1](messageType)
+	two, three := postrider.Define[v2](messageType).WithSchemaVersion(2), postrider.Define[v3](messageType).WithSchemaVersion(3)
+	old := w.start(setting[Tx]{
+		prepare: func(c *inbox.Consumer[Tx]) {
+			w.must(inbox.Handle(c, one, func(ctx context.Context, tx Tx, m postrider.Typed[v1]) error {
+				return w.effect(ctx, tx, m.Message)
+			}), "handle")
+		},
+		cfg: inbox.ConsumerConfig{Unhandled: inbox.SkipUnhandled},
+	})
+	newer, after, other := w.message("a"), w.message("a"), w.message("b")
+	newer.Payload, newer.SchemaVersion = []byte(`{"Millis":7000}`), 3
+	w.publish(newer, after, other)
+	w.untilEffects(other.ID)
+	w.until("the key is held", func() bool { return len(w.held()) == 1 && w.status().Parked.N == 2 })
+	if h := w.held()[0]; h.Reason != store.ParkUnhandled || h.Attempts != 0 || !strings.Contains(h.Cause, "schema version 3") {
+		w.t.Errorf("held key is %+v", h)
+	}
+	if n := len(w.deadLetters("")); n != 0 {
+		w.t.Errorf("%d dead letters, want none", n)
+	}
+	old.stop()
+
+	w.start(setting[Tx]{prepare: func(c *inbox.Consumer[Tx]) {
+		w.must(inbox.Upcast(c, one, two, func(v1) (v2, error) { return v2{}, nil }), "upcast")
+		w.must(inbox.Upcast(c, two, three, func(v2) (v3, error) { return v3{}, nil }), "upcast")
+		w.must(inbox.Handle(c, three, func(ctx context.Context, tx Tx, m postrider.Typed[v3]) error {
+			if m.SchemaVersion != 3 {
+				return fmt.Errorf("handled version %d", m.SchemaVersion)
+			}
+			return w.effect(ctx, tx, m.Message)
+		}), "handle")
+	}})
+	w.must(w.decide("a", store.VerbRetry), "retry")
+	w.untilEffects(other.ID, newer.ID, after.ID)
+	w.want("order", w.effectsOf("a"), []string{newer.ID, after.ID})
+}
+
+// discarded: on arrival and after it was parked, a discarded message is on record, its effect is undone, and its key goes on.
+func discarded[Tx any](w *world[Tx]) {
+	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+		msgs := []*postrider.Message{w.message("a"), w.message("a"), w.message("a"), w.message("")}
+		s.cfg.OnDead = relay.HoldKey
+		s.cfg.LocalAttempts = 1
+		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+			if err := w.effect(ctx, tx, m); err != nil {
+				return err
+			}
+			switch m.ID {
+			case msgs[0].ID, msgs[3].ID:
+				return postrider.Discard("obsolete", errBoom)
+			case msgs[1].ID:
+				if m.Attempt == 1 {
+					return errBoom
+				}
+				return postrider.Discard("obsolete", nil)
+			}
+			return nil
+		}
+		w.publish(msgs...)
+		p := w.start(s)
+		w.untilEffects(msgs[2].ID)
+		w.until("all are on record", func() bool { return len(w.deadLetters(store.DeadDiscarded)) == 3 })
+		for _, l := range w.deadLetters(store.DeadDiscarded) {
+			if l.Reason != "obsolete" || l.ResolvedBy != consumer || l.Attempts != len(l.History) && l.Message.ID != msgs[1].ID {
+				w.t.Errorf("discarded: %+v", l)
+			}
+		}
+		w.untilQuiet()
+		if n := len(w.deadLetters("")); n != 0 {
+			w.t.Errorf("%d open dead letters, want none", n)
+		}
+		p.stop()
+	})
+}
+
+// policies: a policy's number of attempts, wait and ignored errors apply to its types, on arrival and to parked messages, and
+// handlers are told the number.
+func policies[Tx any](w *world[Tx]) {
+	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+		few, ignored, plain := w.message("a"), w.message("b"), w.message("c")
+		few.Type, ignored.Type = "invoice.sent", "order.viewed"
+		s.cfg.MaxAttempts = 4
+		s.cfg.Policies = []relay.Policy{
+			{Types: []string{"invoice.*"}, MaxAttempts: 2, Wait: relay.Fixed(time.Millisecond)},
+			{Types: []string{ignored.Type}, Discard: func(err error) bool { return errors.Is(err, errIgnored) }},
+		}
+		limits := map[string]int{few.Type: 2, ignored.Type: 4, plain.Type: 4}
+		s.prepare = func(c *inbox.Consumer[Tx]) {
+			for _, messageType := range []string{few.Type, ignored.Type, plain.Type} {
+				w.must(c.HandleFunc(messageType, func(ctx context.Context, _ Tx, m *postrider.Message) error {
+					if n := postrider.MaxAttemptsFromContext(ctx); n != limits[m.Type] {
+						w.t.Errorf("%s: told of %d attempts, want %d", m.Type, n, limits[m.Type])
+					}
+					if m.Type == ignored.Type && m.Attempt == 2 {
+						return errIgnored
+					}
+					return errBoom
+				}), "handle")
+			}
+		}
+		w.publish(few, ignored, plain)
+		p := w.start(s)
+		w.until("all have ended", func() bool { return len(w.deadLetters(store.DeadAny)) == 3 })
+		attempts := map[string]int{few.ID: 2, ignored.ID: 2, plain.ID: 4}
+		for _, l := range w.deadLetters(store.DeadAny) {
+			if l.Attempts != attempts[l.Message.ID] || (l.State == store.DeadDiscarded) != (l.Message.ID == ignored.ID) {
+				w.t.Errorf("dead letter %+v, want %d attempts", l, attempts[l.Message.ID])
+			}
+		}
+		w.untilQuiet()
+		p.stop()
+	})
+}
+
+var errIgnored = errors.New("the order was never viewed")

@@ -102,9 +102,9 @@ func txFailedMessage[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-func txVerdicts[Tx any](w *txWorld[Tx]) {
+func txOutcomes[Tx any](w *txWorld[Tx]) {
 	w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {
-		verdicts := map[string]func() error{
+		outcomes := map[string]func() error{
 			"error":       func() error { return errBoom },
 			"retry":       func() error { return postrider.Retry(time.Millisecond, errBoom) },
 			"snooze":      func() error { return postrider.Snooze(time.Millisecond) },
@@ -124,7 +124,7 @@ func txVerdicts[Tx any](w *txWorld[Tx]) {
 			first := !seen[m.ID] || m.Key == "dead"
 			seen[m.ID] = m.Attempt > 0
 			mu.Unlock()
-			if v := verdicts[m.Key]; v != nil && (first || m.Attempt == 1 && m.Key != "snooze" && m.Key != "unavailable") {
+			if v := outcomes[m.Key]; v != nil && (first || m.Attempt == 1 && m.Key != "snooze" && m.Key != "unavailable") {
 				return v()
 			}
 			return nil
@@ -133,14 +133,14 @@ func txVerdicts[Tx any](w *txWorld[Tx]) {
 		ids := w.commit(keys...)
 		p := w.start(s)
 		w.untilApplied(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return strings.HasSuffix(id, ":dead") })...)
-		w.until("dead", func() bool { return len(w.letters(store.DeadOpen)) == 1 })
+		w.until("dead", func() bool { return len(w.deadLetters(store.DeadOpen)) == 1 })
 		w.untilAtRest()
-		if l := w.letters(store.DeadOpen)[0]; l.Message.Key != "dead" || l.Reason != "refused" || l.Attempts != 1 {
+		if l := w.deadLetters(store.DeadOpen)[0]; l.Message.Key != "dead" || l.Reason != "refused" || l.Attempts != 1 {
 			w.t.Errorf("dead letter: %+v", l)
 		}
 		_, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Relay: consumer}, "olga", 0)
 		w.must(err, "redrive")
-		verdicts["dead"] = nil
+		outcomes["dead"] = nil
 		p.stop()
 		w.start(s)
 		w.untilApplied(ids...)
@@ -172,7 +172,7 @@ func txTakenAway[Tx any](w *txWorld[Tx]) {
 	}
 	w.untilApplied(append(w.commit("a"), id)...)
 	w.untilAtRest()
-	if got := w.letters(store.DeadOpen); len(got) != 0 {
+	if got := w.deadLetters(store.DeadOpen); len(got) != 0 {
 		w.t.Errorf("dead letters: %+v, want none", got)
 	}
 }

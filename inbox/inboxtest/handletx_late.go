@@ -65,9 +65,9 @@ func txLateFails[Tx any](w *txWorld[Tx]) {
 	})
 }
 
-// txLateAside: some of a group of late messages have to be parked, and the process is killed in the middle of the group.
+// txLateParked: some of a group of late messages have to be parked, and the process is killed in the middle of the group.
 // Its successor reads the group again.
-func txLateAside[Tx any](w *txWorld[Tx]) {
+func txLateParked[Tx any](w *txWorld[Tx]) {
 	if w.oneWriter() {
 		return
 	}

@@ -121,7 +121,7 @@ func txGhost[Tx any](w *txWorld[Tx]) {
 		p := w.build(s)
 		var ghost func()
 		var mu sync.Mutex
-		p.line.delay = func(settle func()) bool {
+		p.connection.delay = func(settle func()) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			if ghost != nil {
@@ -131,11 +131,11 @@ func txGhost[Tx any](w *txWorld[Tx]) {
 			return true
 		}
 		go func() { p.done <- p.Run(w.ctx) }()
-		aside := w.message(keys[0])
-		aside.DeliverAfter = 50 * time.Millisecond
-		w.inTx(aside)
+		delayed := w.message(keys[0])
+		delayed.DeliverAfter = 50 * time.Millisecond
+		w.inTx(delayed)
 		w.until("a settlement is on its way", func() bool { mu.Lock(); defer mu.Unlock(); return ghost != nil })
-		want := append(w.commit(keys[1], keys[1], keys[1]), aside.ID)
+		want := append(w.commit(keys[1], keys[1], keys[1]), delayed.ID)
 		w.untilApplied(want...)
 		ghost()
 		p.kill()
@@ -204,9 +204,9 @@ func txCommitRefused[Tx any](w *txWorld[Tx]) {
 			return nil
 		}
 		p := w.start(s)
-		w.until("the others, and its death", func() bool { return len(w.effects()) == 4 && len(w.letters("")) == 1 })
+		w.until("the others, and its death", func() bool { return len(w.effects()) == 4 && len(w.deadLetters("")) == 1 })
 		w.wantSet("effects", w.effects(), []string{want[0], want[2], want[3], want[4]})
-		if l := w.letters("")[0]; l.Message.ID != bad || l.Reason != "attempts exhausted" || l.Attempts != 3 || !strings.Contains(l.Cause, "boom") {
+		if l := w.deadLetters("")[0]; l.Message.ID != bad || l.Reason != "attempts exhausted" || l.Attempts != 3 || !strings.Contains(l.Cause, "boom") {
 			w.t.Errorf("dead letter: %+v", l)
 		}
 		w.untilAtRest()

@@ -39,7 +39,7 @@ func HandleTxModel[Tx any](t *testing.T, h Harness[Tx]) {
 				}
 			})
 			m.run()
-			m.verdict()
+			m.outcome()
 		}
 		if h.Bubble {
 			synctest.Test(t, run)
@@ -57,14 +57,14 @@ type txModel[Tx any] struct {
 	oneWriter bool
 	calm      atomic.Bool // faults have stopped
 
-	mu    sync.Mutex
-	order map[string][]string // by key, what was committed
-	aside map[string]bool     // delayed messages, which left the order of their key
-	rng   *rand.Rand          // of handlers and faults
+	mu      sync.Mutex
+	order   map[string][]string // by key, what was committed
+	delayed map[string]bool     // delayed messages, which left the order of their key
+	rng     *rand.Rand          // of handlers and faults
 }
 
 func newTxModel[Tx any](w *txWorld[Tx], seed uint64) *txModel[Tx] {
-	m := &txModel[Tx]{txWorld: w, seed: seed, order: make(map[string][]string), aside: make(map[string]bool), oneWriter: w.oneWriter()}
+	m := &txModel[Tx]{txWorld: w, seed: seed, order: make(map[string][]string), delayed: make(map[string]bool), oneWriter: w.oneWriter()}
 	m.rng = m.chance(0)
 	rng := m.chance(1)
 	m.cfg = relay.Config{
@@ -197,7 +197,7 @@ func (m *txModel[Tx]) transaction(rng *rand.Rand, keys []string, open time.Durat
 		msg := m.message(keys[rng.IntN(len(keys))])
 		if rng.IntN(6) == 0 {
 			msg.DeliverAfter = time.Duration(1+rng.IntN(100)) * time.Millisecond
-			m.aside[msg.ID] = true
+			m.delayed[msg.ID] = true
 		}
 		msgs = append(msgs, msg)
 	}
@@ -233,7 +233,7 @@ func (m *txModel[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 			}
 		}
 		p := m.build(s)
-		p.line.delay = func(settle func()) bool {
+		p.connection.delay = func(settle func()) bool {
 			if m.roll(10) != 1 {
 				return false
 			}
@@ -271,7 +271,7 @@ func (m *txModel[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 }
 
 // verdict compares the result of a history with the guarantees.
-func (m *txModel[Tx]) verdict() {
+func (m *txModel[Tx]) outcome() {
 	died, discarded := m.fates()
 	times, at := make(map[string]int), make(map[string]int)
 	for i, id := range m.effects() {
@@ -290,7 +290,7 @@ func (m *txModel[Tx]) verdict() {
 			if times[id] != want {
 				m.t.Errorf("message %s has had its effect %d times, want %d", id, times[id], want)
 			}
-			if key == "" || died[id] || m.aside[id] {
+			if key == "" || died[id] || m.delayed[id] {
 				continue // a dead-lettered message left the order of its key
 			}
 			if last != "" && at[id] < at[last] {

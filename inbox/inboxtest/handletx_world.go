@@ -129,10 +129,10 @@ type txSetting[Tx any] struct {
 // txProcess is one process of the relay.
 type txProcess[Tx any] struct {
 	*relay.Relay
-	w    *txWorld[Tx]
-	line *txLine[Tx]
-	done chan error
-	once sync.Once
+	w          *txWorld[Tx]
+	connection *txLine[Tx]
+	done       chan error
+	once       sync.Once
 }
 
 func (w *txWorld[Tx]) build(s txSetting[Tx]) *txProcess[Tx] {
@@ -141,13 +141,13 @@ func (w *txWorld[Tx]) build(s txSetting[Tx]) *txProcess[Tx] {
 	cfg.Name, cfg.Topics = consumer, []string{topic}
 	cfg.BackoffBase, cfg.BackoffMax = cmp.Or(cfg.BackoffBase, 5*time.Millisecond), cmp.Or(cfg.BackoffMax, 20*time.Millisecond)
 	cfg.UnavailableWait = 50 * time.Millisecond
-	cfg.LeaseTTL, cfg.PollMax = cmp.Or(cfg.LeaseTTL, w.lease()), 50*time.Millisecond
+	cfg.LeaseTTL, cfg.PollMax = cmp.Or(cfg.LeaseTTL, w.lease()), 250*time.Millisecond
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	p := &txProcess[Tx]{w: w, done: make(chan error, 1), line: &txLine[Tx]{
-		line: &line[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)}, tx: w.tx,
+	p := &txProcess[Tx]{w: w, done: make(chan error, 1), connection: &txLine[Tx]{
+		connection: &connection[Tx]{Store: w.store, fault: s.fault, open: make(map[any]Tx)}, tx: w.tx,
 	}}
 	var err error
-	p.Relay, err = relay.New(p.line, cfg)
+	p.Relay, err = relay.New(p.connection, cfg)
 	w.must(err, "relay")
 	handler := s.handler
 	if handler == nil {
@@ -178,7 +178,7 @@ func (p *txProcess[Tx]) stop() {
 
 // kill ends the process like a power failure.
 func (p *txProcess[Tx]) kill() {
-	p.line.cut()
+	p.connection.cut()
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -191,7 +191,7 @@ func (p *txProcess[Tx]) kill() {
 
 // txLine is the database connection of a relay with transactions.
 type txLine[Tx any] struct {
-	*line[Tx]
+	*connection[Tx]
 	tx store.TxSettler[Tx]
 	// delay, if not nil, is given a settlement and says whether it will run it later, while its response is lost.
 	delay func(settle func()) bool
@@ -199,7 +199,7 @@ type txLine[Tx any] struct {
 
 func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s store.Settlement) ([]string, error) {
 	defer l.ended(tx)
-	released, err := within(l.line, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, s) })
+	released, err := within(l.connection, "CommitSettled", tx, func() ([]string, error) { return l.tx.CommitSettled(ctx, tx, name, s) })
 	if err != nil {
 		_ = l.Store.Rollback(context.WithoutCancel(ctx), tx) // like a database that loses its client
 	}
@@ -207,7 +207,7 @@ func (l *txLine[Tx]) CommitSettled(ctx context.Context, tx Tx, name string, s st
 }
 
 func (l *txLine[Tx]) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
-	return through(l.line, "Fetch", func() ([]store.Batch, error) { return l.Store.Fetch(ctx, name, req) })
+	return through(l.connection, "Fetch", func() ([]store.Batch, error) { return l.Store.Fetch(ctx, name, req) })
 }
 
 func (l *txLine[Tx]) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {
@@ -215,5 +215,5 @@ func (l *txLine[Tx]) Settle(ctx context.Context, name string, s []store.Settleme
 	if l.delay != nil && l.delay(later) {
 		return store.Settled{}, errCut
 	}
-	return l.line.Settle(ctx, name, s)
+	return l.connection.Settle(ctx, name, s)
 }

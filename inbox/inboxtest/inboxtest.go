@@ -45,9 +45,10 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 		tests []scenario[Tx]
 	}{
 		{"Effect", effectScenarios[Tx]()},
-		{"Parking", asideScenarios[Tx]()},
+		{"Parking", parkingScenarios[Tx]()},
 		{"Faults", faultScenarios[Tx]()},
 		{"Versions", versionScenarios[Tx]()},
+		{"Replays", replayScenarios[Tx]()},
 		{"Input", inputScenarios[Tx]()},
 		{"Life", lifeScenarios[Tx]()},
 	} {

@@ -23,8 +23,8 @@ func unreadableKeeps[Tx any](w *world[Tx]) {
 		p := w.start(s)
 		w.untilEffects(other.ID)
 		w.until("the key is held", func() bool { h := w.held(); return len(h) == 1 && h[0].Key == "a" && h[0].NextAttempt.IsZero() })
-		w.until("dead", func() bool { return len(w.letters("")) == 1 })
-		l := w.letters("")[0]
+		w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+		l := w.deadLetters("")[0]
 		if m := l.Message; l.Reason != postrider.Undecodable || m.ID != bad.ID || m.Type != bad.Type || m.Key != "a" ||
 			m.Headers["trace"] != "t" || m.Headers[inbox.OriginalHeader] == "" || string(m.Payload) != "no message" {
 			w.t.Errorf("dead letter is %+v of %+v", l, m)
@@ -62,8 +62,8 @@ func refusedInPart[Tx any](w *world[Tx]) {
 		later := w.send("a", "b")
 		p := w.start(s)
 		w.untilEffects(append(first, later...)...)
-		w.until("both are dead", func() bool { return len(w.letters("")) == 2 })
-		for _, l := range w.letters("") {
+		w.until("both are dead", func() bool { return len(w.deadLetters("")) == 2 })
+		for _, l := range w.deadLetters("") {
 			m, came := l.Message, large
 			if m.ID == wide.ID {
 				came = wide
@@ -99,8 +99,8 @@ func panicOutside[Tx any](w *world[Tx]) {
 		ids := w.send("a", "panic", "a", "nothing", "")
 		p := w.start(s)
 		w.untilEffects(ids[0], ids[2], ids[4])
-		w.until("both are dead", func() bool { return len(w.letters("")) == 2 })
-		for _, l := range w.letters("") {
+		w.until("both are dead", func() bool { return len(w.deadLetters("")) == 2 })
+		for _, l := range w.deadLetters("") {
 			if l.Attempts != 3 || l.Reason != inbox.AttemptsExhausted {
 				w.t.Errorf("dead letter is %+v", l)
 			}
@@ -131,8 +131,8 @@ func errorPanics[Tx any](w *world[Tx]) {
 		ids := w.send("a", "bad", "a", "")
 		p := w.start(s)
 		w.untilEffects(ids[0], ids[2], ids[3])
-		w.until("dead", func() bool { return len(w.letters("")) == 1 })
-		if l := w.letters("")[0]; !strings.Contains(l.Cause, "typedNil") || l.Attempts != 3 {
+		w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+		if l := w.deadLetters("")[0]; !strings.Contains(l.Cause, "typedNil") || l.Attempts != 3 {
 			w.t.Errorf("dead letter is %+v", l)
 		}
 		w.untilQuiet()

@@ -86,8 +86,8 @@ func gapDies[Tx any](w *world[Tx]) {
 	first := w.versioned("a", 1)
 	w.untilEffects(first)
 	third := w.versioned("a", 3)
-	w.until("dead", func() bool { return len(w.letters("")) == 1 })
-	if l := w.letters("")[0]; l.Message.ID != third || l.Reason != inbox.VersionGap {
+	w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+	if l := w.deadLetters("")[0]; l.Message.ID != third || l.Reason != inbox.VersionGap {
 		w.t.Errorf("dead letter is %+v", l)
 	}
 	w.untilQuiet()
@@ -98,8 +98,8 @@ func gapFails[Tx any](w *world[Tx]) {
 	first := w.versioned("a", 1)
 	w.untilEffects(first)
 	w.versioned("a", 3)
-	w.until("dead", func() bool { return len(w.letters("")) == 1 })
-	if l := w.letters("")[0]; l.Reason != inbox.AttemptsExhausted || l.Attempts != 3 {
+	w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+	if l := w.deadLetters("")[0]; l.Reason != inbox.AttemptsExhausted || l.Attempts != 3 {
 		w.t.Errorf("dead letter is %+v", l)
 	}
 }
@@ -111,7 +111,7 @@ func lifeScenarios[Tx any]() []scenario[Tx] {
 		{"ConsumerRunsOnce", runsOnce[Tx]},
 		{"HandlersAreChosenBeforeTheStart", handlersBeforeStart[Tx]},
 		{"FaultyConfigurationIsRefused", faultyConfig[Tx]},
-		{"OldClaimsAreForgotten", oldClaimsForgotten[Tx]},
+		{"OldClaimsAreRemoved", oldClaimsRemoved[Tx]},
 		{"ConsumersCannotHaveARelaysName", relaysName[Tx]},
 		{"RelaysCannotHaveAConsumersName", consumersName[Tx]},
 		{"ConsumerEndsIfARelayTakesItsName", nameTakenMeanwhile[Tx]},
@@ -214,7 +214,7 @@ func handlersBeforeStart[Tx any](w *world[Tx]) {
 }
 
 func faultyConfig[Tx any](w *world[Tx]) {
-	in, err := inbox.New[Tx](w.store, inbox.Config{})
+	in, err := inbox.New[Tx](w.store)
 	w.must(err, "inbox")
 	queue, err := w.broker.Subscriber(memorybroker.SubscriberConfig{Group: "g", Topics: []string{topic}})
 	w.must(err, "subscriber")
@@ -226,12 +226,12 @@ func faultyConfig[Tx any](w *world[Tx]) {
 	if _, err = inbox.NewConsumer(in, queue, inbox.ConsumerConfig{Name: "c", RequireOrder: true}); err == nil {
 		w.t.Error("a consumer that requires order took a queue")
 	}
-	if _, err = inbox.New[Tx](nil, inbox.Config{}); err == nil {
+	if _, err = inbox.New[Tx](nil); err == nil {
 		w.t.Error("an inbox without a store")
 	}
 }
 
-func oldClaimsForgotten[Tx any](w *world[Tx]) {
+func oldClaimsRemoved[Tx any](w *world[Tx]) {
 	p := w.start(setting[Tx]{cfg: inbox.ConsumerConfig{KeepIDs: 500 * time.Millisecond}})
 	want := w.send("a", "b", "c")
 	w.untilEffects(want...)
@@ -241,8 +241,8 @@ func oldClaimsForgotten[Tx any](w *world[Tx]) {
 	}
 	w.elapse(2 * time.Minute)
 	p.stop()
-	n, err := p.in.Forget(w.ctx, consumer, 0)
-	w.must(err, "forget")
+	n, err := p.in.RemoveOlder(w.ctx, consumer, 0)
+	w.must(err, "remove")
 	if n != 0 {
 		w.t.Errorf("%d claims were still there", n)
 	}
@@ -278,8 +278,8 @@ func nameTakenMeanwhile[Tx any](w *world[Tx]) {
 	w.untilEffects(w.send("a")...)
 	cutOff.Store(true)
 	w.elapse(2 * lease)
-	_, err := held.New(w.store).ForgetRelay(w.ctx, consumer, "op", "the name is for a relay", false)
-	w.must(err, "forget")
+	_, err := held.New(w.store).RemoveRelay(w.ctx, consumer, "op", "the name is for a relay", false)
+	w.must(err, "remove")
 	_, err = w.store.Acquire(w.ctx, consumer, relayOwner, store.AcquireRequest{
 		Kind: store.KindRelay, Claims: []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}}, TTL: time.Minute})
 	w.must(err, "acquire for a relay")
@@ -297,7 +297,7 @@ func consumersName[Tx any](w *world[Tx]) {
 	s := setting[Tx]{handler: h, cfg: inbox.ConsumerConfig{MaxAttempts: 10_000}}
 	want := w.send("a", "b", "a")
 	p := w.start(s)
-	w.until("the key is put aside, and the other not", func() bool { return w.status().Parked.N == 2 && len(w.effects()) == 1 })
+	w.until("the key is parked, and the other not", func() bool { return w.status().Parked.N == 2 && len(w.effects()) == 1 })
 	take := func(_ context.Context, m *postrider.Message) error {
 		w.t.Errorf("a relay has taken %s", m.ID)
 		return nil

@@ -87,7 +87,7 @@ func (h Harness[Tx]) history(t *testing.T, seed uint64) {
 			}
 		})
 		m.run()
-		m.verdict()
+		m.outcome()
 	}
 	if h.Bubble {
 		synctest.Test(t, run)
@@ -304,7 +304,7 @@ func (m *model[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 // fates returns the messages that were ever dead-lettered, and those that were discarded.
 func (w *world[Tx]) fates() (died, discarded map[string]bool) {
 	died, discarded = make(map[string]bool), make(map[string]bool)
-	for _, l := range w.letters(store.DeadAny) {
+	for _, l := range w.deadLetters(store.DeadAny) {
 		died[l.Message.ID] = true
 		if l.State == store.DeadDiscarded {
 			discarded[l.Message.ID] = true
@@ -314,7 +314,7 @@ func (w *world[Tx]) fates() (died, discarded map[string]bool) {
 }
 
 // verdict compares the result of a history with the guarantees.
-func (m *model[Tx]) verdict() {
+func (m *model[Tx]) outcome() {
 	died, discarded := m.fates()
 	times, at := make(map[string]int), make(map[string]int)
 	for i, id := range m.effects() {

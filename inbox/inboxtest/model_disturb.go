@@ -55,7 +55,7 @@ func (m *model[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 
 // intervene does what operators do.
 func (w *world[Tx]) intervene(rng *rand.Rand) {
-	if open := w.letters(""); len(open) > 0 {
+	if open := w.deadLetters(""); len(open) > 0 {
 		one := open[rng.IntN(len(open))].Number
 		_, err := deadletter.New(w.store).RedriveDead(w.ctx, store.DeadFilter{Numbers: []int64{one}, MaxRedrives: deadletter.Unbounded}, "olga", 0)
 		w.must(err, "redrive")

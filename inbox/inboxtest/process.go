@@ -29,12 +29,12 @@ type setting[Tx any] struct {
 // process is one consumer process.
 type process[Tx any] struct {
 	*inbox.Consumer[Tx]
-	w    *world[Tx]
-	line *line[Tx]
-	sub  *tap
-	in   *inbox.Inbox[Tx]
-	done chan error
-	once sync.Once
+	w          *world[Tx]
+	connection *connection[Tx]
+	sub        *tap
+	in         *inbox.Inbox[Tx]
+	done       chan error
+	once       sync.Once
 }
 
 // tap records the subscriptions, so that they can be closed without the process.
@@ -94,10 +94,10 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	}
 	p := &process[Tx]{
 		w: w, sub: &tap{Subscriber: sub}, done: make(chan error, 1),
-		line: &line[Tx]{Store: w.store, fault: s.fault, unstorable: s.unstorable, open: make(map[any]Tx)},
+		connection: &connection[Tx]{Store: w.store, fault: s.fault, unstorable: s.unstorable, open: make(map[any]Tx)},
 	}
 	var err error
-	p.in, err = inbox.New(p.line.store(), inbox.Config{})
+	p.in, err = inbox.New(p.connection.store())
 	w.must(err, "inbox")
 	p.Consumer, err = inbox.NewConsumer(p.in, p.sub, cfg)
 	w.must(err, "consumer")
@@ -130,7 +130,7 @@ func (p *process[Tx]) stop() {
 // kill ends the process like a power failure: the database rolls back its transactions, the broker loses it, and nothing
 // that it still does has any effect.
 func (p *process[Tx]) kill() {
-	p.line.cut()
+	p.connection.cut()
 	p.sub.close()
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -43,15 +43,15 @@ func relayAsSource[Tx any](w *world[Tx]) {
 		w := newWorld(w.t, w.h)
 		var away atomic.Bool
 		run := func(fault func(op string, done bool) error, h inbox.Handler[Tx]) *process[Tx] {
-			line := &txLine[Tx]{tx: source.tx, line: &line[Tx]{Store: source.store, open: make(map[any]Tx),
+			connection := &txLine[Tx]{tx: source.tx, connection: &connection[Tx]{Store: source.store, open: make(map[any]Tx),
 				fault: func(string, bool) error {
 					if away.Load() {
 						return errCut
 					}
 					return nil
 				}}}
-			reads, err := inbox.FromRelay(line, relay.Config{
-				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+			reads, err := inbox.FromRelay(connection, relay.Config{
+				Name: "to-view", Topics: []string{topic}, LeaseTTL: w.lease(), PollMax: 250 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 			})
 			w.must(err, "read the outbox")
 			s := setting[Tx]{reads: reads, fault: fault, handler: h, cfg: inbox.ConsumerConfig{Batch: n, MaxAttempts: 20}}

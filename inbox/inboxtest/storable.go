@@ -23,7 +23,7 @@ func inputScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
 		{"UndecodableDiesAndItsKeyGoesOn", undecodableDies[Tx]},
 		{"UnreadableKeepsWhatCouldBeReadAndItsKey", unreadableKeeps[Tx]},
-		{"WhatDatabasesCannotHoldIsPutAsideAllTheSame", notHoldable[Tx]},
+		{"WhatDatabasesCannotHoldIsParkedAllTheSame", notHoldable[Tx]},
 		{"WhatTheDatabaseRefusesIsStoredInPart", refusedInPart[Tx]},
 		{"PanicOutsideTheHandlerIsTheMessagesFailure", panicOutside[Tx]},
 		{"ErrorThatPanicsIsTheMessagesFailure", errorPanics[Tx]},
@@ -43,8 +43,8 @@ func undecodableDies[Tx any](w *world[Tx]) {
 		w.publish(bad, good)
 		p := w.start(s)
 		w.untilEffects(good.ID)
-		w.until("dead", func() bool { return len(w.letters("")) == 1 })
-		if l := w.letters("")[0]; l.Reason != postrider.Undecodable || l.Message.ID != bad.ID || l.Attempts != 1 {
+		w.until("dead", func() bool { return len(w.deadLetters("")) == 1 })
+		if l := w.deadLetters("")[0]; l.Reason != postrider.Undecodable || l.Message.ID != bad.ID || l.Attempts != 1 {
 			w.t.Errorf("dead letter is %+v", l)
 		}
 		w.untilQuiet()
@@ -84,7 +84,7 @@ func notHoldable[Tx any](w *world[Tx]) {
 		}
 		w.publish(came...)
 		p := w.start(s)
-		w.until("the last eight are dead", func() bool { return len(w.letters("")) == 8 })
+		w.until("the last eight are dead", func() bool { return len(w.deadLetters("")) == 8 })
 		var archive bytes.Buffer
 		if n, err := deadletter.New(w.store).Export(w.ctx, &archive, store.DeadFilter{}); n != 8 || err != nil {
 			w.t.Fatalf("exported %d, %v", n, err)

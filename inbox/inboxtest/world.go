@@ -238,7 +238,7 @@ func (w *world[Tx]) held() []store.HeldInfo {
 	return out
 }
 
-func (w *world[Tx]) letters(state store.DeadState) []store.DeadLetter {
+func (w *world[Tx]) deadLetters(state store.DeadState) []store.DeadLetter {
 	w.t.Helper()
 	var out []store.DeadLetter
 	for l, err := range deadletter.New(w.store).ListDead(w.ctx, store.DeadFilter{Relay: consumer, State: state}, 0, 0) {

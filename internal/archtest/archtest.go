@@ -17,15 +17,15 @@ type Package struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// room is a folder, with the packages in it, and what its non-test code may import of this repository besides itself (see
+// rule is a folder, with the packages in it, and what its non-test code may import of this repository besides itself (see
 // unit). Each name allows the folder and all below it; "." and "store" are only the package itself, "store/*" those below it.
-type room struct {
+type rule struct {
 	folder string
 	may    []string
 }
 
-// rooms are searched from the top; the first whose folder contains the package applies.
-var rooms = []room{
+// rules are searched from the top; the first whose folder contains the package applies.
+var rules = []rule{
 	// The root package depends on nothing.
 	{".", nil},
 	{"internal/logreader", []string{".", "store"}},
@@ -34,9 +34,10 @@ var rooms = []room{
 	// These packages use the interfaces of stores.
 	{"deadletter", []string{".", "internal", "store"}},
 	{"outbox", []string{".", "internal", "store"}},
-	{"relay/internal/schedule", []string{"store"}},        // a state machine of plain data
-	{"relay", []string{".", "internal", "store", "held"}}, // a relay applies decisions
+	{"relay/internal/schedule", []string{"store"}},                  // a state machine of plain data
+	{"relay", []string{".", "internal", "store", "held", "replay"}}, // a relay applies decisions, and keeps the log for replays
 	{"held", []string{".", "internal", "store"}},
+	{"replay", []string{".", "internal", "store"}},
 	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
@@ -46,7 +47,7 @@ var rooms = []room{
 	{"resilience", []string{".", "internal"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
-	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "outbox", "relay", "inbox"}},
+	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "outbox", "relay", "inbox"}},
 	{"store/*", []string{".", "internal", "store"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
@@ -109,9 +110,9 @@ func Violations(packages []Package) []string {
 }
 
 func importsOf(from string, p Package) []string {
-	i := slices.IndexFunc(rooms, func(r room) bool { return covers(r.folder, from) })
+	i := slices.IndexFunc(rules, func(r rule) bool { return covers(r.folder, from) })
 	if i < 0 {
-		return []string{fmt.Sprintf("%s: in no room that internal/archtest knows; give it one", from)}
+		return []string{fmt.Sprintf("%s: in no rule of internal/archtest; give it one", from)}
 	}
 	var found []string
 	for _, imported := range p.Imports {
@@ -122,15 +123,15 @@ func importsOf(from string, p Package) []string {
 		if isTest(to) && !isTest(from) && !within("bench", from) { // benchmarks need the tests' servers
 			found = append(found, fmt.Sprintf("%s imports %s outside its tests", from, to))
 		}
-		if unit(from) != unit(to) && !rooms[i].allows(to) || !commandMay(from, to) {
+		if unit(from) != unit(to) && !rules[i].allows(to) || !commandMay(from, to) {
 			found = append(found, fmt.Sprintf("%s must not import %s", from, to))
 		}
 	}
 	return found
 }
 
-// allows says whether code of the room may import a folder of another.
-func (r room) allows(to string) bool {
+// allows says whether code of the rule may import a folder of another.
+func (r rule) allows(to string) bool {
 	return slices.ContainsFunc(r.may, func(allowed string) bool {
 		return allowed == "*" || covers(allowed, to)
 	})

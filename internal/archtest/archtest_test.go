@@ -53,86 +53,86 @@ func TestModulesStandAlone(t *testing.T) {
 	}
 }
 
-// size: a table of cases and the loop that runs them.
+var violations = map[string]struct {
+	graph []Package
+	want  []string
+}{
+	"as it should be": {graph: []Package{
+		{ImportPath: Root, Name: "postrider", Imports: []string{"context"}},
+		{ImportPath: Root + "/relay", Name: "relay", Imports: []string{Root, Root + "/internal/signal"}},
+		{ImportPath: Root + "/store/memory", Name: "memory", Imports: []string{Root, Root + "/store", Root + "/internal/signal"},
+			XTestImports: []string{Root + "/store/storetest"}},
+		{ImportPath: Root + "/store/storetest", Name: "storetest", Imports: []string{Root + "/relay", "testing"}},
+		{ImportPath: Root + "/cmd/postrider", Name: "main", Imports: []string{Root + "/broker/nats", Root + "/store/sqlite"}},
+		{ImportPath: Root + "/broker/nats", Name: "jetstream", Imports: []string{Root, Root + "/broker/nats/internal/subject"}},
+		{ImportPath: Root + "/broker/nats/internal/subject", Name: "subject"},
+		{ImportPath: "example.com/other", Name: "util"},
+	}},
+	"the root knows a room": {
+		graph: []Package{{ImportPath: Root, Imports: []string{Root + "/internal/signal"}}},
+		want:  []string{". must not import internal/signal"},
+	},
+	"rooms know each other": {
+		graph: []Package{{ImportPath: Root + "/outbox", Imports: []string{Root + "/relay"}}},
+		want:  []string{"outbox must not import relay"},
+	},
+	"a name that only begins like an allowed one": {
+		graph: []Package{{ImportPath: Root + "/relay", Imports: []string{Root + "/deadletters"}}},
+		want:  []string{"relay must not import deadletters"},
+	},
+	"a store knows a broker": {
+		graph: []Package{{ImportPath: Root + "/store/postgres", Imports: []string{Root + "/broker/memory"}}},
+		want:  []string{"store/postgres must not import broker/memory"},
+	},
+	"a store knows another": {
+		graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store/memory"}}},
+		want:  []string{"store/sqlite must not import store/memory"},
+	},
+	"the interfaces of stores know a capability": {
+		graph: []Package{{ImportPath: Root + "/store", Imports: []string{Root + "/deadletter"}}},
+		want:  []string{"store must not import deadletter"},
+	},
+	"a store knows its interfaces, not a saga": {
+		graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store", Root + "/saga"}}},
+		want:  []string{"store/sqlite must not import saga"},
+	},
+	"an engine knows a store": {
+		graph: []Package{{ImportPath: Root + "/relay", Imports: []string{Root + "/store", Root + "/store/memory"}}},
+		want:  []string{"relay must not import store/memory"},
+	},
+	"a broker knows the relay": {
+		graph: []Package{{ImportPath: Root + "/broker/nats", Imports: []string{Root + "/relay"}}},
+		want:  []string{"broker/nats must not import relay"},
+	},
+	"a test package outside tests": {
+		graph: []Package{{ImportPath: Root + "/cmd/postrider", Imports: []string{Root + "/broker/brokertest"}}},
+		want:  []string{"cmd/postrider imports broker/brokertest outside its tests"},
+	},
+	"a command knows another": {
+		graph: []Package{
+			{ImportPath: Root + "/cmd/postrider/internal/cli/status", Imports: []string{
+				Root + "/cmd/postrider/internal/cli/output", Root + "/cmd/postrider/internal/cli/dead"}},
+			{ImportPath: Root + "/cmd/postrider/internal/cli/output", Imports: []string{Root + "/cmd/postrider/internal/cli/program"}},
+			{ImportPath: Root + "/cmd/postrider/internal/cli", Imports: []string{Root + "/cmd/postrider/internal/cli/dead"}},
+		},
+		want: []string{
+			"cmd/postrider/internal/cli/status must not import cmd/postrider/internal/cli/dead",
+			"cmd/postrider/internal/cli/output must not import cmd/postrider/internal/cli/program",
+		},
+	},
+	"a taken name": {
+		graph: []Package{{ImportPath: Root + "/broker/nats", Name: "nats"}},
+		want:  []string{"broker/nats: a package must not be named nats"},
+	},
+	"an unknown folder": {
+		graph: []Package{{ImportPath: Root + "/attic"}},
+		want:  []string{"attic: in no rule of internal/archtest; give it one"},
+	},
+}
+
 func TestViolations(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		graph []Package
-		want  []string
-	}{
-		"as it should be": {graph: []Package{
-			{ImportPath: Root, Name: "postrider", Imports: []string{"context"}},
-			{ImportPath: Root + "/relay", Name: "relay", Imports: []string{Root, Root + "/internal/signal"}},
-			{ImportPath: Root + "/store/memory", Name: "memory", Imports: []string{Root, Root + "/store", Root + "/internal/signal"},
-				XTestImports: []string{Root + "/store/storetest"}},
-			{ImportPath: Root + "/store/storetest", Name: "storetest", Imports: []string{Root + "/relay", "testing"}},
-			{ImportPath: Root + "/cmd/postrider", Name: "main", Imports: []string{Root + "/broker/nats", Root + "/store/sqlite"}},
-			{ImportPath: Root + "/broker/nats", Name: "jetstream", Imports: []string{Root, Root + "/broker/nats/internal/subject"}},
-			{ImportPath: Root + "/broker/nats/internal/subject", Name: "subject"},
-			{ImportPath: "example.com/other", Name: "util"},
-		}},
-		"the root knows a room": {
-			graph: []Package{{ImportPath: Root, Imports: []string{Root + "/internal/signal"}}},
-			want:  []string{". must not import internal/signal"},
-		},
-		"rooms know each other": {
-			graph: []Package{{ImportPath: Root + "/outbox", Imports: []string{Root + "/relay"}}},
-			want:  []string{"outbox must not import relay"},
-		},
-		"a name that only begins like an allowed one": {
-			graph: []Package{{ImportPath: Root + "/relay", Imports: []string{Root + "/deadletters"}}},
-			want:  []string{"relay must not import deadletters"},
-		},
-		"a store knows a broker": {
-			graph: []Package{{ImportPath: Root + "/store/postgres", Imports: []string{Root + "/broker/memory"}}},
-			want:  []string{"store/postgres must not import broker/memory"},
-		},
-		"a store knows another": {
-			graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store/memory"}}},
-			want:  []string{"store/sqlite must not import store/memory"},
-		},
-		"the interfaces of stores know a capability": {
-			graph: []Package{{ImportPath: Root + "/store", Imports: []string{Root + "/deadletter"}}},
-			want:  []string{"store must not import deadletter"},
-		},
-		"a store knows its interfaces, not a saga": {
-			graph: []Package{{ImportPath: Root + "/store/sqlite", Imports: []string{Root + "/store", Root + "/saga"}}},
-			want:  []string{"store/sqlite must not import saga"},
-		},
-		"an engine knows a store": {
-			graph: []Package{{ImportPath: Root + "/relay", Imports: []string{Root + "/store", Root + "/store/memory"}}},
-			want:  []string{"relay must not import store/memory"},
-		},
-		"a broker knows the relay": {
-			graph: []Package{{ImportPath: Root + "/broker/nats", Imports: []string{Root + "/relay"}}},
-			want:  []string{"broker/nats must not import relay"},
-		},
-		"a test package outside tests": {
-			graph: []Package{{ImportPath: Root + "/cmd/postrider", Imports: []string{Root + "/broker/brokertest"}}},
-			want:  []string{"cmd/postrider imports broker/brokertest outside its tests"},
-		},
-		"a command knows another": {
-			graph: []Package{
-				{ImportPath: Root + "/cmd/postrider/internal/cli/status", Imports: []string{
-					Root + "/cmd/postrider/internal/cli/output", Root + "/cmd/postrider/internal/cli/dead"}},
-				{ImportPath: Root + "/cmd/postrider/internal/cli/output", Imports: []string{Root + "/cmd/postrider/internal/cli/program"}},
-				{ImportPath: Root + "/cmd/postrider/internal/cli", Imports: []string{Root + "/cmd/postrider/internal/cli/dead"}},
-			},
-			want: []string{
-				"cmd/postrider/internal/cli/status must not import cmd/postrider/internal/cli/dead",
-				"cmd/postrider/internal/cli/output must not import cmd/postrider/internal/cli/program",
-			},
-		},
-		"a taken name": {
-			graph: []Package{{ImportPath: Root + "/broker/nats", Name: "nats"}},
-			want:  []string{"broker/nats: a package must not be named nats"},
-		},
-		"an unknown room": {
-			graph: []Package{{ImportPath: Root + "/attic"}},
-			want:  []string{"attic: in no room that internal/archtest knows; give it one"},
-		},
-	}
-	for name, tt := range tests {
+	for name, tt := range violations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := Violations(tt.graph); !slices.Equal(got, tt.want) {

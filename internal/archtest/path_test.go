@@ -14,33 +14,51 @@ import (
 	"testing"
 )
 
-// steps lists the calls by which a message leaves a package, in the order in which it passes them: methods of the interfaces
-// that a store or a broker implements, and calls of a user's handler.
-var steps = []struct{ from, to string }{
+// step is a call in a package.
+type step struct{ from, to string }
+
+// steps lists the calls by which a message gets from one package to the next, in the order in which it passes them: methods of the
+// interfaces that a store or a broker implements, methods of the schedule, and calls of a user's handler.
+var steps = []step{
 	{"outbox", "store.Outbox.Insert"},
+	{"outbox", "store.Outbox.Commit"},
 	{"relay", "store.Log.Fetch"},
+	{"relay", "schedule.Partition.Admit"},
 	{"relay", "store.Log.Due"},
+	{"relay", "schedule.Partition.AdmitRun"},
+	{"relay", "schedule.Schedule.Take"},
 	{"relay", "relay.Relay.publish"},
 	{"relay", "postrider.Handler"},
+	{"relay", "schedule.Schedule.Complete"},
+	{"relay", "schedule.Partition.Settle"},
 	{"relay", "store.Log.Settle"},
+	{"relay", "schedule.Partition.Settled"},
+	{"relay", "schedule.Schedule.Commit"},
 	{"relay", "store.TxSettler.CommitSettled"},
+	{"relay", "schedule.Schedule.Committed"},
 	{"relay", "held.Store.Apply"},
+	{"inbox", "postrider.Subscriber.Subscribe"},
 	{"inbox", "postrider.Subscription.Receive"},
 	{"inbox", "store.BeginBatcher.BeginClaim"},
 	{"inbox", "store.BeginBatcher.BeginWatermark"},
+	{"inbox", "postrider.Handler"},
 	{"inbox", "inbox.Handler"},
 	{"inbox", "store.Parker.Park"},
 	{"inbox", "store.Parker.DeadLetter"},
 	{"inbox", "postrider.Settler.Ack"},
 }
 
-// TestPathOfAMessage: a package makes each call of the path in one function, so that there is one place to look at when a
-// message does not get further, and nothing of relay or inbox exists twice. docs/code.md shows the path as it is in the code.
+// onThePath are the packages that a message passes, except those of stores and brokers.
+var onThePath = []string{"outbox", "relay", "relay/internal/schedule", "inbox", "held", "deadletter", "saga"}
+
+// TestPathOfAMessage: a package makes each call of the path in one function, and no other package on the path makes it, so that there
+// is one place to look at when a message does not get further, and nothing exists twice. docs/code.md shows the path as it is in the
+// code.
 func TestPathOfAMessage(t *testing.T) {
 	t.Parallel()
 	code := &checked{root: repository(t), set: token.NewFileSet(), packages: make(map[string]*types.Package)}
 	callers := make(map[string]map[string][]string)
-	for _, folder := range []string{"outbox", "relay", "inbox"} {
+	for _, folder := range onThePath {
 		found, err := code.calls(folder)
 		if err != nil {
 			t.Fatal(err)
@@ -48,12 +66,19 @@ func TestPathOfAMessage(t *testing.T) {
 		callers[folder] = found
 	}
 	var drawn strings.Builder
-	for _, step := range steps {
-		switch by := callers[step.from][step.to]; len(by) {
+	for _, s := range steps {
+		switch by := callers[s.from][s.to]; len(by) {
 		case 1:
-			fmt.Fprintf(&drawn, "%-34s → %s\n", by[0], step.to)
+			fmt.Fprintf(&drawn, "%-34s → %s\n", by[0], s.to)
 		default:
-			t.Errorf("%s is called by %d functions of %s, want one: %q", step.to, len(by), step.from, by)
+			t.Errorf("%s is called by %d functions of %s, want one: %q", s.to, len(by), s.from, by)
+		}
+		for _, folder := range onThePath {
+			called := callers[folder][s.to]
+			isOwn := strings.HasPrefix(s.to, filepath.Base(folder)+".")
+			if len(called) > 0 && !isOwn && !slices.Contains(steps, step{folder, s.to}) {
+				t.Errorf("%s is called by %s too: %q", s.to, folder, called)
+			}
 		}
 	}
 	doc, err := os.ReadFile(filepath.Join(code.root, "docs", "code.md"))

@@ -66,7 +66,7 @@ func SagaDefinitions(documents []Document, now int64) (out []store.SagaDefinitio
 		if err := cmp.Or(json.Unmarshal([]byte(d.ID), &by), json.Unmarshal(d.Body, &ids)); err != nil {
 			return nil, fmt.Errorf("the stored report %s: %w", d.ID, err)
 		}
-		by.Seen = Micros(now - d.At)
+		by.Seen = Duration(now - d.At)
 		for _, id := range ids {
 			has[id] = append(has[id], by)
 		}

@@ -97,8 +97,8 @@ func (r *SagaRow) Summary(scan func(dest ...any) error) (store.SagaSummary, erro
 
 func (r *SagaRow) complete() {
 	i := &r.i
-	i.Deadline, i.SagaTimes.TimerAt = Micros(r.deadline), Micros(r.timer)
-	i.Age = Micros(r.now - r.started)
+	i.Deadline, i.SagaTimes.TimerAt = Duration(r.deadline), Duration(r.timer)
+	i.Age = Duration(r.now - r.started)
 	i.StartedAt, i.UpdatedAt, i.StuckAt, i.EndedAt = Time(r.started), Time(r.updated), OptionalTime(r.stuck), OptionalTime(r.ended)
 }
 
@@ -109,9 +109,6 @@ func after(start time.Time, d time.Duration) time.Time {
 	}
 	return start.Add(d)
 }
-
-// Micros converts a stored duration.
-func Micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // OptionalTime converts a stored time, 0 to the zero time.
 func OptionalTime(micros int64) time.Time {

@@ -89,3 +89,15 @@ func OnlyOpen(f store.SagaFilter) bool {
 	open := len(f.Status) > 0 && !onlyStuck(f.Status) && !slices.ContainsFunc(f.Status, store.SagaStatus.Ended)
 	return open || f.Overdue && !onlyStuck(f.Status)
 }
+
+// FindSaga returns the statement, of those for an ID, a key and an alias, that finds the run of a lookup, and its parameters.
+func FindSaga(l store.SagaLookup, ofID, ofKey, ofAlias string) (text string, args []any) {
+	switch {
+	case l.ID != "":
+		return ofID, []any{l.ID}
+	case l.Key != "":
+		return ofKey, []any{l.Saga, l.Key}
+	default:
+		return ofAlias, []any{l.Saga, l.Alias.Name, l.Alias.Value}
+	}
+}

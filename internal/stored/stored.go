@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // MaxCause is the maximum size of a stored cause, in bytes.
@@ -137,4 +138,13 @@ func History(text string) ([]postrider.AttemptInfo, error) {
 		return nil, fmt.Errorf("the stored history is not a JSON array of attempts: %w", err)
 	}
 	return h[max(0, len(h)-KeptEntries):], nil
+}
+
+// Resolution returns the columns state, resolved_by, resolution and resolved_at of a dead letter that a relay or consumer
+// writes: open, or discarded for a reason.
+func Resolution(discarded bool, by, reason string, now int64) []any {
+	if !discarded {
+		return []any{string(store.DeadOpen), "", "", int64(0)}
+	}
+	return []any{string(store.DeadDiscarded), by, reason, now}
 }

@@ -31,11 +31,11 @@ type Checker struct {
 	seen    map[Fact]bool   // every committed fact, and whether its message has arrived
 	highest map[int64]int64 // counter of the last non-duplicate, by account
 	missing int
-	verdict Verdict
+	outcome Outcome
 }
 
-// Verdict is the result of the check.
-type Verdict struct {
+// Outcome is the result of the check.
+type Outcome struct {
 	// Committed counts facts, Received messages.
 	Committed, Received int
 	// Lost counts facts without a message, Invented messages without a fact, Duplicates repeated messages, and Disordered
@@ -45,13 +45,13 @@ type Verdict struct {
 	Examples []string
 }
 
-func (v Verdict) String() string {
+func (v Outcome) String() string {
 	return fmt.Sprintf("%d committed, %d received: lost %d, invented %d, out of order within a key %d, duplicates %d",
 		v.Committed, v.Received, v.Lost, v.Invented, v.Disordered, v.Duplicates)
 }
 
 // Kept says that no guarantee was broken. Duplicates are allowed.
-func (v Verdict) Kept() bool { return v.Lost == 0 && v.Invented == 0 && v.Disordered == 0 }
+func (v Outcome) Kept() bool { return v.Lost == 0 && v.Invented == 0 && v.Disordered == 0 }
 
 // NewChecker returns a checker of the committed facts.
 func NewChecker(committed []Fact) *Checker {
@@ -60,25 +60,25 @@ func NewChecker(committed []Fact) *Checker {
 		c.seen[f] = false
 	}
 	c.missing = len(c.seen)
-	c.verdict.Committed = len(c.seen)
+	c.outcome.Committed = len(c.seen)
 	return c
 }
 
 // Receive checks the next message of the stream.
 func (c *Checker) Receive(f Fact) {
-	c.verdict.Received++
+	c.outcome.Received++
 	seen, committed := c.seen[f]
 	switch {
 	case !committed:
-		c.verdict.Invented++
+		c.outcome.Invented++
 		c.example("invented", f)
 	case seen:
-		c.verdict.Duplicates++
+		c.outcome.Duplicates++
 	default:
 		c.seen[f] = true
 		c.missing--
 		if f.Counter < c.highest[f.Account] {
-			c.verdict.Disordered++
+			c.outcome.Disordered++
 			c.example(fmt.Sprintf("out of order, after step %d", c.highest[f.Account]), f)
 		}
 		c.highest[f.Account] = max(c.highest[f.Account], f.Counter)
@@ -87,17 +87,17 @@ func (c *Checker) Receive(f Fact) {
 
 // ReceiveUnreadable records a message that no transaction of the load has published.
 func (c *Checker) ReceiveUnreadable(text string) {
-	c.verdict.Received++
-	c.verdict.Invented++
-	c.verdict.Examples = append(c.verdict.Examples, "invented: "+text)
+	c.outcome.Received++
+	c.outcome.Invented++
+	c.outcome.Examples = append(c.outcome.Examples, "invented: "+text)
 }
 
 // Missing is the number of facts whose message has not arrived yet.
 func (c *Checker) Missing() int { return c.missing }
 
-// Verdict returns the result; missing messages count as lost.
-func (c *Checker) Verdict() Verdict {
-	v := c.verdict
+// Outcome returns the result; missing messages count as lost.
+func (c *Checker) Outcome() Outcome {
+	v := c.outcome
 	v.Lost = c.missing
 	v.Examples = slices.Clone(v.Examples)
 	for f := range maps.Keys(c.seen) {
@@ -112,7 +112,7 @@ func (c *Checker) Verdict() Verdict {
 }
 
 func (c *Checker) example(what string, f Fact) {
-	if len(c.verdict.Examples) < 10 {
-		c.verdict.Examples = append(c.verdict.Examples, what+": "+f.String())
+	if len(c.outcome.Examples) < 10 {
+		c.outcome.Examples = append(c.outcome.Examples, what+": "+f.String())
 	}
 }

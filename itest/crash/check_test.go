@@ -9,18 +9,18 @@ func TestChecker(t *testing.T) {
 	committed := []Fact{a1, a2, b1}
 	tests := map[string]struct {
 		stream []Fact
-		want   Verdict
+		want   Outcome
 		kept   bool
 	}{
-		"all in order":            {[]Fact{a1, b1, a2}, Verdict{}, true},
-		"keys may overtake":       {[]Fact{b1, a1, a2}, Verdict{}, true},
-		"a second copy":           {[]Fact{a1, a2, a1, b1}, Verdict{Duplicates: 1}, true},
-		"one lost":                {[]Fact{a1, b1}, Verdict{Lost: 1}, false},
-		"a step overtaken":        {[]Fact{a2, a1, b1}, Verdict{Disordered: 1}, false},
-		"a rolled back step":      {[]Fact{a1, {1, 2, 99}, a2, b1}, Verdict{Invented: 1}, false},
-		"a step nobody took":      {[]Fact{a1, a2, {1, 3, 13}, b1}, Verdict{Invented: 1}, false},
-		"nothing came":            {nil, Verdict{Lost: 3}, false},
-		"overtaken and come back": {[]Fact{a2, a1, a2, b1}, Verdict{Disordered: 1, Duplicates: 1}, false},
+		"all in order":            {[]Fact{a1, b1, a2}, Outcome{}, true},
+		"keys may overtake":       {[]Fact{b1, a1, a2}, Outcome{}, true},
+		"a second copy":           {[]Fact{a1, a2, a1, b1}, Outcome{Duplicates: 1}, true},
+		"one lost":                {[]Fact{a1, b1}, Outcome{Lost: 1}, false},
+		"a step overtaken":        {[]Fact{a2, a1, b1}, Outcome{Disordered: 1}, false},
+		"a rolled back step":      {[]Fact{a1, {1, 2, 99}, a2, b1}, Outcome{Invented: 1}, false},
+		"a step nobody took":      {[]Fact{a1, a2, {1, 3, 13}, b1}, Outcome{Invented: 1}, false},
+		"nothing came":            {nil, Outcome{Lost: 3}, false},
+		"overtaken and come back": {[]Fact{a2, a1, a2, b1}, Outcome{Disordered: 1, Duplicates: 1}, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestChecker(t *testing.T) {
 			for _, f := range tt.stream {
 				c.Receive(f)
 			}
-			got := c.Verdict()
+			got := c.Outcome()
 			if got.Lost != tt.want.Lost || got.Invented != tt.want.Invented || got.Duplicates != tt.want.Duplicates ||
 				got.Disordered != tt.want.Disordered || got.Kept() != tt.kept {
 				t.Errorf("got %s; want %s", got, tt.want)

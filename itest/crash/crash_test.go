@@ -44,13 +44,13 @@ func TestCrash(t *testing.T) {
 	w.awaitLoad(load, duration)
 	w.commit(open)
 
-	verdict := w.check(w.committed())
-	t.Logf("after %s of load: %s", duration, verdict)
-	if !verdict.Kept() {
-		t.Errorf("a promise broke: %q", verdict.Examples)
+	outcome := w.check(w.committed())
+	t.Logf("after %s of load: %s", duration, outcome)
+	if !outcome.Kept() {
+		t.Errorf("a promise broke: %q", outcome.Examples)
 	}
-	if verdict.Committed < 10*int(duration.Seconds()) { // a busy machine achieves a tenth of the load of an idle one
-		t.Errorf("only %d transactions were committed in %s: that is no load", verdict.Committed, duration)
+	if outcome.Committed < 10*int(duration.Seconds()) { // a busy machine achieves a tenth of the load of an idle one
+		t.Errorf("only %d transactions were committed in %s: that is no load", outcome.Committed, duration)
 	}
 	w.await("the status shows that all is delivered", func() bool { return w.settled() == "" })
 	w.stopRelay(relay)

@@ -154,7 +154,7 @@ func consumerOf(ctx context.Context, way string, store *postgres.Store) (run fun
 	if err != nil {
 		return nil, nil, err
 	}
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	if err != nil {
 		return nil, nil, err
 	}

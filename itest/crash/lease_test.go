@@ -28,10 +28,10 @@ func TestKilledHolderIsReplaced(t *testing.T) {
 	killed := time.Now()
 	w.killRelay(victim)
 	w.awaitLoad(load, duration)
-	verdict := w.check(w.committed())
-	t.Log(verdict)
-	if !verdict.Kept() {
-		t.Errorf("a promise broke: %q", verdict.Examples)
+	outcome := w.check(w.committed())
+	t.Log(outcome)
+	if !outcome.Kept() {
+		t.Errorf("a promise broke: %q", outcome.Examples)
 	}
 
 	// The broker says when it stored each message. underway allows for messages in flight when the process was killed.
@@ -75,8 +75,8 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	w.signal(w.broker.Process, syscall.SIGCONT)
 	w.await("the other process holds all partitions", func() bool { return len(w.heldBy(other)) == partitions })
 	w.awaitLoad(load, duration)
-	if verdict := w.check(w.committed()); !verdict.Kept() {
-		t.Fatalf("before it woke up: %s: %q", verdict, verdict.Examples)
+	if outcome := w.check(w.committed()); !outcome.Kept() {
+		t.Fatalf("before it woke up: %s: %q", outcome, outcome.Examples)
 	}
 	w.await("everything is settled", func() bool { return w.settled() == "" })
 	before, stored := w.status(), w.stored()
@@ -95,10 +95,10 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 		}
 	}
 	w.awaitLoad(w.startLoad(time.Second, 0), time.Second)
-	verdict := w.check(w.committed())
-	t.Log(verdict)
-	if !verdict.Kept() {
-		t.Errorf("a promise broke: %q", verdict.Examples)
+	outcome := w.check(w.committed())
+	t.Log(outcome)
+	if !outcome.Kept() {
+		t.Errorf("a promise broke: %q", outcome.Examples)
 	}
 	w.stopRelay(paused)
 	w.stopRelay(other)

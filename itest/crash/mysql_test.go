@@ -199,13 +199,13 @@ func TestCrashMySQL(t *testing.T) {
 	if err := open.Commit(); err != nil {
 		t.Fatalf("commit the long transaction: %v", err)
 	}
-	verdict := w.check(w.facts())
-	t.Logf("after %s of load: %s; publishing took up to %s (p99)", duration, verdict, w.slowest())
-	if !verdict.Kept() {
-		t.Errorf("a promise broke: %q", verdict.Examples)
+	outcome := w.check(w.facts())
+	t.Logf("after %s of load: %s; publishing took up to %s (p99)", duration, outcome, w.slowest())
+	if !outcome.Kept() {
+		t.Errorf("a promise broke: %q", outcome.Examples)
 	}
-	if verdict.Committed < 10*int(duration.Seconds()) {
-		t.Errorf("only %d transactions were committed in %s: that is no load", verdict.Committed, duration)
+	if outcome.Committed < 10*int(duration.Seconds()) {
+		t.Errorf("only %d transactions were committed in %s: that is no load", outcome.Committed, duration)
 	}
 	w.await("the status shows that all is delivered", func() bool { return w.settled() == "" })
 	w.stopRelay(relay)

@@ -12,7 +12,7 @@ import (
 
 // check reads the stream from its beginning until every fact has its message and the stream is at its end, or nothing has
 // arrived for a while.
-func (w *world) check(committed []Fact) Verdict {
+func (w *world) check(committed []Fact) Outcome {
 	w.t.Helper()
 	c := NewChecker(committed)
 	for m := range w.read(func() bool { return c.Missing() == 0 }) {
@@ -23,7 +23,7 @@ func (w *world) check(committed []Fact) Verdict {
 		}
 		c.Receive(f)
 	}
-	return c.Verdict()
+	return c.Outcome()
 }
 
 // read yields the messages of the stream from its beginning. It stops at the end of the stream once enough returns true,

@@ -35,21 +35,12 @@ var binary string
 func TestMain(m *testing.M) {
 	runConsumer()
 	flag.Parse()
-	dir, err := os.MkdirTemp("", "postrider-crash-*")
-	if err == nil {
-		binary = filepath.Join(dir, "postrider")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", binary, "github.com/postrider/postrider/cmd/postrider").CombinedOutput(); err != nil {
-			err = fmt.Errorf("build postrider: %w\n%s", err, out)
-		}
-	}
-	if err != nil {
+	var err error
+	if binary, err = process.Postrider(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // loadTime is how long the load runs: short in the test suite, as set by make torture otherwise.

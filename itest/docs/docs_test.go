@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/postrider/postrider/itest/process"
 )
 
 // document is a Markdown file of the repository.
@@ -199,11 +201,9 @@ type help struct {
 
 func newHelp(t *testing.T) *help {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "postrider")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/postrider")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build postrider: %v\n%s", err, out)
+	binary, err := process.Postrider()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &help{binary: binary, texts: map[string]string{}}
 }

@@ -127,7 +127,11 @@ func (o *observer) Settle(ctx context.Context, name string, all []store.Settleme
 			o.to("parked", p.Sequence)
 		}
 		for _, d := range s.Dead {
-			o.to("dead", d.Sequence)
+			if d.Discarded {
+				o.to("discarded", d.Sequence)
+			} else {
+				o.to("dead", d.Sequence)
+			}
 		}
 		o.to("delivered", slices.Concat(s.Delivered, s.Removed)...)
 	}
@@ -196,6 +200,7 @@ func observe(t *testing.T) map[transition]bool {
 		&postrider.Message{Type: "fails once", Key: "flows again"},
 		&postrider.Message{Type: "delivered", Key: "flows again"},
 		&postrider.Message{Type: "slow"},
+		&postrider.Message{Type: "is obsolete"},
 		&postrider.Message{Type: "dies", Key: "redriven"},
 		&postrider.Message{Type: "dies", Key: "discarded"},
 		&postrider.Message{Type: "put off", Key: "skipped"},
@@ -242,6 +247,8 @@ func behave(ctx context.Context, m *postrider.Message) error {
 		time.Sleep(10 * time.Second)
 	case "dies":
 		return postrider.Dead("unfit", nil)
+	case "is obsolete":
+		return postrider.Discard("obsolete", nil)
 	case "put off":
 		if m.Attempt == 1 {
 			return postrider.Retry(time.Hour, errors.New("not yet"))
@@ -262,7 +269,7 @@ func start(t *testing.T, o *observer, h postrider.Handler) (*relay.Relay, <-chan
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, messageType := range []string{"delivered", "fails once", "slow", "dies", "put off", "hangs"} {
+	for _, messageType := range []string{"delivered", "fails once", "slow", "is obsolete", "dies", "put off", "hangs"} {
 		if err := r.HandleFunc(messageType, h); err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,7 @@ type child struct {
 	Role   role
 	URL    string // of the database
 	Broker string // of JetStream
+	Cards  string // the URL of the second database of a shop, see runSaga
 }
 
 type role string
@@ -67,6 +68,9 @@ func runChild() {
 }
 
 func (c child) run(ctx context.Context) error {
+	if c.Cards != "" {
+		return c.runSaga(ctx)
+	}
 	if cfg, err := mysql.ParseDSN(c.URL); err == nil && cfg.DBName == "shop" {
 		db, err := sql.Open("mysql", c.URL)
 		if err != nil {

@@ -92,7 +92,7 @@ func newConsumer[Tx any](ctx context.Context, store store.Inbox[Tx], cfg inbox.C
 	if err != nil {
 		return nil, err
 	}
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	if err != nil {
 		return nil, err
 	}

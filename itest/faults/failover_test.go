@@ -25,7 +25,7 @@ func TestFailoverPostgres(t *testing.T) {
 			p.url = p.bothURL(s)
 			p.reopen()
 			underFailover(p.world, func(size int32) stores[pgx.Tx] { return p.store(size) }, onPostgres, quiet,
-				func() { p.fallBehind(s) }, func() { p.failOver(s) })
+				func() { p.lag(s) }, func() { p.failOver(s) })
 		})
 	}
 }
@@ -45,7 +45,7 @@ func TestFailoverMariaDB(t *testing.T) {
 			m.url = "mysql://root@" + proxy.Address() + "/shop"
 			m.reopen()
 			underFailover(m.world, func(size int32) stores[*sql.Tx] { return m.store(int(size)) }, onMySQL, quiet,
-				func() { m.fallBehind(replica) },
+				func() { m.lag(replica) },
 				func() {
 					m.kill()
 					m.promote(replica)
@@ -58,7 +58,7 @@ func TestFailoverMariaDB(t *testing.T) {
 
 // underFailover runs relays while a standby falls behind for some seconds and then takes over, and checks what arrived.
 func underFailover[Tx any](w *world, open func(size int32) stores[Tx], session func(Tx) session, quiet bool,
-	fallBehind, failOver func()) {
+	lag, failOver func()) {
 	plain, hooks := startPairs(w, open, session)
 	load := newLoad(w.t, open(10), session, w.random)
 	stopOperator := w.operate()
@@ -71,7 +71,7 @@ func underFailover[Tx any](w *world, open func(size int32) stores[Tx], session f
 	}
 	stop := publish()
 	<-time.After(third)
-	fallBehind()
+	lag()
 	<-time.After(third)
 	if quiet {
 		stop()

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/postrider/postrider/itest/process"
 )
 
 // patience limits every wait for something that must happen.
@@ -32,21 +33,12 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "postrider-faults-*")
-	if err == nil {
-		program = filepath.Join(dir, "postrider")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", program, "github.com/postrider/postrider/cmd/postrider").CombinedOutput(); err != nil {
-			err = fmt.Errorf("build postrider: %w\n%s", err, out)
-		}
-	}
-	if err != nil {
+	var err error
+	if program, err = process.Postrider(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // loadTime is how long a load runs: short in the test suite, as set by make torture otherwise.

@@ -144,8 +144,8 @@ func (m *mariaWorld) onReplica(replica *process.Server, statements ...string) {
 	}
 }
 
-// fallBehind stops replication to the replica.
-func (m *mariaWorld) fallBehind(replica *process.Server) {
+// lag stops replication to the replica.
+func (m *mariaWorld) lag(replica *process.Server) {
 	m.t.Helper()
 	m.onReplica(replica, "stop slave io_thread")
 }

@@ -248,8 +248,8 @@ func (p *postgresWorld) bothURL(s *standby) string {
 		p.cluster.Port, s.cluster.Port)
 }
 
-// fallBehind stops replication to the standby.
-func (p *postgresWorld) fallBehind(s *standby) {
+// lag stops replication to the standby.
+func (p *postgresWorld) lag(s *standby) {
 	p.t.Helper()
 	p.admin(s.server.URL, "alter system set primary_conninfo = ''; select pg_reload_conf()")
 	await(p.t, "the standby has stopped receiving", func() string {

@@ -168,7 +168,7 @@ func (r *recorder) check(t *testing.T, name string, facts []crash.Fact, phantoms
 	}
 }
 
-func checkOrder(t *testing.T, name string, facts, delivered []crash.Fact, phantoms bool) crash.Verdict {
+func checkOrder(t *testing.T, name string, facts, delivered []crash.Fact, phantoms bool) crash.Outcome {
 	t.Helper()
 	all := len(delivered)
 	if phantoms {
@@ -179,7 +179,7 @@ func checkOrder(t *testing.T, name string, facts, delivered []crash.Fact, phanto
 	for _, f := range delivered {
 		c.Receive(f)
 	}
-	v := c.Verdict()
+	v := c.Outcome()
 	t.Logf("%s: %s, phantoms %d", name, v, all-len(delivered))
 	if !v.Kept() {
 		t.Errorf("%s: a promise broke: %s: %q", name, v, v.Examples)

@@ -101,8 +101,8 @@ func (r *restorable) restore(t testing.TB) {
 	})
 }
 
-// publishAnew publishes on new connections, which no restart has broken.
-func publishAnew[P interface {
+// publishAgain publishes on new connections, which no restart has broken.
+func publishAgain[P interface {
 	postrider.Publisher
 	Close() error
 }](t testing.TB, open func(ctx context.Context) (P, error)) func(context.Context, []*postrider.Message) []error {
@@ -124,7 +124,7 @@ func restorableNATS(t testing.TB) inboxtest.Restorable {
 	return inboxtest.Restorable{
 		Source: inboxtest.Source{
 			Topic: topic,
-			Publish: publishAnew(t, func(ctx context.Context) (*natsbroker.Publisher, error) {
+			Publish: publishAgain(t, func(ctx context.Context) (*natsbroker.Publisher, error) {
 				return natsbroker.Open(ctx, r.server.URL, cfg)
 			}),
 			Join: func(t testing.TB) postrider.Subscriber {
@@ -160,7 +160,7 @@ func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
 		return inboxtest.Restorable{
 			Source: inboxtest.Source{
 				Topic: topic,
-				Publish: publishAnew(t, func(ctx context.Context) (*redisbroker.Publisher, error) {
+				Publish: publishAgain(t, func(ctx context.Context) (*redisbroker.Publisher, error) {
 					return redisbroker.Open(ctx, r.server.URL, cfg)
 				}),
 				Join: func(t testing.TB) postrider.Subscriber {
@@ -192,7 +192,7 @@ func recreatedKafka(t testing.TB) inboxtest.Restorable {
 	return inboxtest.Restorable{
 		Source: inboxtest.Source{
 			Topic: topic,
-			Publish: publishAnew(t, func(ctx context.Context) (*kafkabroker.Publisher, error) {
+			Publish: publishAgain(t, func(ctx context.Context) (*kafkabroker.Publisher, error) {
 				return kafkabroker.Open(ctx, address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 1})
 			}),
 			Join: func(t testing.TB) postrider.Subscriber {

@@ -311,9 +311,9 @@ func (w *world) deadlocked() *sql.Tx {
 	return lost
 }
 
-// TestNothingIsCommittedBehindADeadlock: a commit without an error would make a consumer acknowledge messages that were
+// TestNothingIsCommittedAfterADeadlock: a commit without an error would make a consumer acknowledge messages that were
 // not processed.
-func TestNothingIsCommittedBehindADeadlock(t *testing.T) {
+func TestNothingIsCommittedAfterADeadlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	if err := w.store.Commit(t.Context(), w.deadlocked()); err == nil {
@@ -321,7 +321,7 @@ func TestNothingIsCommittedBehindADeadlock(t *testing.T) {
 	}
 }
 
-func TestNothingIsSettledBehindADeadlock(t *testing.T) {
+func TestNothingIsSettledAfterADeadlock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, newDatabase(t), mysqlstore.Config{})
 	w.publish("k")

@@ -12,9 +12,9 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// TestStatementBehindTheEnd: while a transaction is committed or rolled back, another goroutine still uses its *sql.Tx.
+// TestStatementAfterTheEnd: while a transaction is committed or rolled back, another goroutine still uses its *sql.Tx.
 // Its statement runs after the end, and before the *sql.Tx knows of it. Its changes must not be committed.
-func TestStatementBehindTheEnd(t *testing.T) {
+func TestStatementAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	plain := d.migrated(t, nil, mysqlstore.Config{})

@@ -293,8 +293,8 @@ func TestDroppingWaitsForNobody(t *testing.T) {
 	must(t, open.Commit())
 }
 
-// TestPuttingAsideWaitsForNobody: consumers draw sequences concurrently.
-func TestPuttingAsideWaitsForNobody(t *testing.T) {
+// TestParkingWaitsForNobody: consumers draw sequences concurrently.
+func TestParkingWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.migrated(t, nil, mysqlstore.Config{})

@@ -90,7 +90,7 @@ func TestConsumerOfMessagesThatAreTooLarge(t *testing.T) {
 	must(t, err)
 	source, err := b.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
 	must(t, err)
-	in, err := inbox.New(s, inbox.Config{})
+	in, err := inbox.New(s)
 	must(t, err)
 	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{
 		Name: "view", MaxAttempts: 1, MaxInFlightBytes: 1 << 30, Logger: slog.New(slog.DiscardHandler),
@@ -128,29 +128,29 @@ func TestConsumerOfMessagesThatAreTooLarge(t *testing.T) {
 	case <-time.After(5 * time.Minute):
 		t.Fatal("the small message was not applied")
 	}
-	letters := lettersOnceSettled(t, s, b)
-	if l := letters[0]; len(letters) != 1 || l.Message.ID != "large" || l.Message.Key != "bad" || len(l.Message.Payload) != 0 ||
+	deadLetters := deadOnceSettled(t, s, b)
+	if l := deadLetters[0]; len(deadLetters) != 1 || l.Message.ID != "large" || l.Message.Key != "bad" || len(l.Message.Payload) != 0 ||
 		!strings.Contains(l.Cause, "max_allowed_packet") || !strings.Contains(l.Cause, "payload (5242880 bytes") {
-		t.Errorf("dead letters: %+v", letters)
+		t.Errorf("dead letters: %+v", deadLetters)
 	}
 }
 
-// lettersOnceSettled waits until the consumer has settled everything, and returns the dead letters.
-func lettersOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broker) (letters []store.DeadLetter) {
+// deadOnceSettled waits until the consumer has settled everything, and returns the dead letters.
+func deadOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broker) (deadLetters []store.DeadLetter) {
 	t.Helper()
 	deadline, tick := time.After(5*time.Minute), time.NewTicker(50*time.Millisecond)
 	defer tick.Stop()
-	for len(letters) == 0 || len(b.Unsettled("view")) > 0 {
+	for len(deadLetters) == 0 || len(b.Unsettled("view")) > 0 {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%d dead letters, %d messages unsettled", len(letters), len(b.Unsettled("view")))
+			t.Fatalf("%d dead letters, %d messages unsettled", len(deadLetters), len(b.Unsettled("view")))
 		}
-		letters = nil
+		deadLetters = nil
 		for l, err := range deadletter.New(s).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 			must(t, err)
-			letters = append(letters, l)
+			deadLetters = append(deadLetters, l)
 		}
 	}
-	return letters
+	return deadLetters
 }

@@ -18,17 +18,17 @@ import (
 // watched connects to a database and calls behind after each statement, with the connection that executed it.
 type watched struct {
 	driver.Connector
-	behind func(conn driver.Conn, statement string)
+	after func(conn driver.Conn, statement string)
 }
 
 func (c watched) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
-	return watchedConn{conn, c.behind}, err
+	return watchedConn{conn, c.after}, err
 }
 
 type watchedConn struct {
 	driver.Conn
-	behind func(conn driver.Conn, statement string)
+	after func(conn driver.Conn, statement string)
 }
 
 func (c watchedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
@@ -37,19 +37,19 @@ func (c watchedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx
 
 func (c watchedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	res, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-	c.behind(c.Conn, query)
+	c.after(c.Conn, query)
 	return res, err
 }
 
 func (c watchedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-	c.behind(c.Conn, query)
+	c.after(c.Conn, query)
 	return rows, err
 }
 
-// TestReleasedKeyIsHeldAnewMeanwhile: a settlement releases a key that is no longer held, while a consumer parks the next
+// TestReleasedKeyIsHeldAgainMeanwhile: a settlement releases a key that is no longer held, while a consumer parks the next
 // message of the key. The message must not be left waiting for a key that is not held.
-func TestReleasedKeyIsHeldAnewMeanwhile(t *testing.T) {
+func TestReleasedKeyIsHeldAgainMeanwhile(t *testing.T) {
 	t.Parallel()
 	d, ctx := newDatabase(t), t.Context()
 	plain := newStore(t, d.migrated(t, nil, mysqlstore.Config{Partitions: 1}), mysqlstore.Config{})

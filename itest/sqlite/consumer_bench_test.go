@@ -54,7 +54,7 @@ func BenchmarkConsume(b *testing.B) {
 			broker.Publish(b.Context(), msgs)
 			subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
 			check(b, err)
-			in, err := inbox.New(store, inbox.Config{})
+			in, err := inbox.New(store)
 			check(b, err)
 			cfg.Name, cfg.Logger = "view", slog.New(slog.DiscardHandler)
 			c, err := inbox.NewConsumer(in, subscriber, cfg)

@@ -17,9 +17,9 @@ func TestGuard(t *testing.T) {
 	storetest.Guard(t, features, harness)
 }
 
-// TestNothingIsCommittedBehindARollback: SQLite has rolled the transaction back, the error was ignored, and a savepoint
+// TestNothingIsCommittedAfterARollback: SQLite has rolled the transaction back, the error was ignored, and a savepoint
 // has begun another transaction.
-func TestNothingIsCommittedBehindARollback(t *testing.T) {
+func TestNothingIsCommittedAfterARollback(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, newFile(t).migrated(t, sqlite.Config{}), sqlite.Config{})
 	tx, err := store.Begin(t.Context())

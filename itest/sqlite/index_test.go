@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
@@ -122,5 +123,28 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	}
 	if text := strings.Join(plans, "\n"); !strings.Contains(text, "USING INDEX postrider_dead_id (id=?") {
 		t.Errorf("dead letters of a message are found by:\n%s", text)
+	}
+}
+
+// TestMaintenanceDoesNotReadTheLog: whether there is something to do is found by indexes.
+func TestMaintenanceDoesNotReadTheLog(t *testing.T) {
+	t.Parallel()
+	f := newFile(t)
+	plain := f.migrated(t, sqlite.Config{})
+	var plans []string
+	db := sql.OpenDB(planned{plain.Driver(), "file:" + string(f), &plans})
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newStore(t, db, sqlite.Config{})
+	plans = nil
+	if _, err := s.Maintain(t.Context(), store.Retention{For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plans, "\n"); !strings.Contains(text, "postrider_log") || strings.Contains(text, "SCAN postrider_log") {
+		t.Errorf("the log is read by:\n%s", text)
 	}
 }

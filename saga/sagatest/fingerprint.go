@@ -23,7 +23,8 @@ func (w *world) fingerprint() []byte {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.Steps)) {
 		st := s.Steps[path]
-		b = fmt.Appendf(b, "%s %s %t %t %d %d %s %s %t|", path, st.Status, st.Owed, st.Seen, st.Attempt, relative(st.Due, w), st.SentAs, st.Case, st.Skip)
+		b = fmt.Appendf(b, "%s %s %t %t %d %d %s %s %t %t|", path, st.Status, st.Owed, st.Seen, st.Attempt, relative(st.Due, w), st.SentAs, st.Case,
+			st.Skip, st.ByHand)
 		if st.Status == machine.StepUnknown {
 			b = fmt.Appendf(b, "since %d|", relative(st.Asked, w))
 		}
@@ -56,6 +57,9 @@ func (w *world) fingerprint() []byte {
 			}
 			b = append(b, '|')
 		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(w.byHand)) {
+		b = fmt.Appendf(b, "by hand %s %d|", path, w.byHand[path])
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.sent)) {
 		b = fmt.Appendf(b, "%s %d|", name, w.sent[name])

@@ -147,7 +147,7 @@ func (e *explorer) outside(w *world) (found []move) {
 			return w.input(e.model, machine.Input{Verb: &machine.Verb{Kind: machine.VerbCancel, Actor: "owner", Reason: "explored"}})
 		}})
 	}
-	return append(found, e.operators(w)...)
+	return append(append(found, e.undoneByHand(w)...), e.operators(w)...)
 }
 
 // operators are the verbs that operators can give.
@@ -176,6 +176,41 @@ func (e *explorer) operators(w *world) (found []move) {
 	}
 	for _, path := range w.inst.State.Waiting() {
 		verb(machine.Verb{Kind: machine.VerbSkip, Step: path})
+		found = append(found, e.done(path))
+	}
+	return found
+}
+
+// done is an operator who does a step by hand, and says so. If the instance turns back, the operator undoes it, and says so.
+func (e *explorer) done(path string) move {
+	return move{"an operator says done " + path, func(w *world) error {
+		w.verbs++
+		v := machine.Verb{Kind: machine.VerbDone, Step: path, Actor: "operator", Reason: "explored"}
+		if err := w.input(e.model, machine.Input{Verb: &v}); err != nil {
+			return err
+		}
+		step := e.model.d.Step(path)
+		if st := w.inst.State.Steps[path]; st != nil && st.ByHand && (step.Kind == machine.Request || step.Kind == machine.Local) {
+			w.byHand[path]++
+		}
+		return nil
+	}}
+}
+
+// undoneByHand is the operator who undoes what an operator did, or finds that the participant has done it.
+func (e *explorer) undoneByHand(w *world) (found []move) {
+	for path, n := range w.byHand {
+		st := w.inst.State.Steps[path]
+		if n == 0 || !w.inst.State.Back || st == nil || st.Status != machine.StepStuck || !st.ByHand {
+			continue
+		}
+		found = append(found, move{"an operator undoes " + path + " by hand", func(w *world) error {
+			w.byHand[path]--
+			r := w.record(message{run: w.inst.Run, path: path, sentAs: st.SentAs})
+			r.undone, r.state = r.done, store.SagaStepUndone // what the participant has not confirmed is the operator's, too
+			v := machine.Verb{Kind: machine.VerbUndone, Step: path, Actor: "operator", Reason: "explored"}
+			return w.input(e.model, machine.Input{Verb: &v})
+		}})
 	}
 	return found
 }

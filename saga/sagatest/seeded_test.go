@@ -80,8 +80,8 @@ func seeds() map[string]seed {
 	slow, quick := request("reserve", reserve), request("charge", charge)
 	slow.Timeout, quick.Timeout = time.Hour, 10*time.Second
 	review := saga.Await[order, reply]{Name: "review", Signal: reviewed, Timeout: 3 * time.Hour}
-	forget := request("reserve", reserve)
-	forget.Done = func(o *order, _ reply) { o.Card = !o.Card }
+	omit := request("reserve", reserve)
+	omit.Done = func(o *order, _ reply) { o.Card = !o.Card }
 	return map[string]seed{
 		"time-out treated as refusal": {
 			steps: []saga.Step[order]{reserveStep}, want: "compensated, and the effect of step reserve happened 1 times", moves: 3,
@@ -184,7 +184,7 @@ func seeds() map[string]seed {
 		},
 		"branch evaluated again after a retry": {
 			steps: []saga.Step[order]{saga.Choose[order]{Name: "pay", Cases: []saga.Case[order]{
-				{Name: "card", If: func(o order) bool { return o.Card }, Steps: []saga.Step[order]{forget, chargeStep}},
+				{Name: "card", If: func(o order) bool { return o.Card }, Steps: []saga.Step[order]{omit, chargeStep}},
 				{Name: "account", Steps: []saga.Step[order]{local("debit")}},
 			}}}, want: `chose case "card" and then "account"`, moves: 3,
 			plant: func(m *model) {

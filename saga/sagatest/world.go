@@ -44,6 +44,7 @@ type world struct {
 	cancels int
 	verbs   int            // of operators
 	sent    map[string]int // signals, by type
+	byHand  map[string]int // how often an operator has done a step, by path
 	events  []machine.Event
 }
 
@@ -84,7 +85,7 @@ const (
 )
 
 func newWorld() *world {
-	return &world{records: make(map[string]*record), sent: make(map[string]int)}
+	return &world{records: make(map[string]*record), sent: make(map[string]int), byHand: make(map[string]int)}
 }
 
 func (w *world) clone() *world {
@@ -94,7 +95,7 @@ func (w *world) clone() *world {
 		n := *r
 		c.records[k] = &n
 	}
-	c.flight, c.sent, c.events = slices.Clone(w.flight), maps.Clone(w.sent), nil
+	c.flight, c.sent, c.byHand, c.events = slices.Clone(w.flight), maps.Clone(w.sent), maps.Clone(w.byHand), nil
 	return &c
 }
 
@@ -133,6 +134,11 @@ func (w *world) input(m *model, input machine.Input) error {
 		}
 	}
 	w.inst, w.events = after, append(w.events, out.Events...)
+	for _, event := range out.Events {
+		if event.What == machine.EventOverruled {
+			delete(w.byHand, event.Step) // the operator reads it, and undoes what was done by hand
+		}
+	}
 	for _, c := range out.Commands {
 		w.flight = append(w.flight, w.command(c))
 	}
@@ -257,6 +263,7 @@ func (w *world) fire(m *model, msg message) error {
 
 // effect is how often a step has happened and was not undone.
 func (w *world) effect(path string) (n int) {
+	n = w.byHand[path]
 	for _, r := range w.records {
 		if r.path == path {
 			n += r.done - r.undone

@@ -35,7 +35,7 @@ func (w *world[Tx]) purges(want int) {
 	w.Helper()
 	n := 0
 	for begun := time.Now(); n < want && time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
-		removed, err := w.store.PurgeSagaRecords(w.Context(), 0, 100)
+		removed, err := w.store.PurgeSagaRecords(w.Context(), "shop", 0, 100)
 		w.must(err)
 		n += removed
 	}
@@ -205,7 +205,7 @@ func restart[Tx any](w *world[Tx]) {
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
-	if n, err := w.store.PurgeSagaRecords(w.Context(), 0, 100); err != nil || n != 0 {
+	if n, err := w.store.PurgeSagaRecords(w.Context(), "shop", 0, 100); err != nil || n != 0 {
 		w.Errorf("%d records of a running saga were removed (%v)", n, err)
 	}
 	for range 3 {

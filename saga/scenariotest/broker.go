@@ -37,7 +37,7 @@ func (w *world[Tx]) send(name string, s Store[Tx], topics []string, broker *memo
 func (w *world[Tx]) receive(name string, s Store[Tx], topics []string, broker *memorybroker.Broker, register func(*inbox.Consumer[Tx]) error) {
 	subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: name, Topics: topics, Partitions: 4})
 	w.must(err)
-	in, err := inbox.New[Tx](s, inbox.Config{})
+	in, err := inbox.New[Tx](s)
 	w.must(err)
 	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: name, Logger: quiet})
 	w.must(err)

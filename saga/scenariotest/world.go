@@ -138,7 +138,7 @@ func (w *world[Tx]) run(name string, topics []string, register func(r *relay.Rel
 func relayConfig(name string, topics []string) relay.Config {
 	return relay.Config{
 		Name: name, Topics: topics, Logger: quiet, MaxAttempts: 3, BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond,
-		PollMax: 100 * time.Millisecond,
+		PollMax: 250 * time.Millisecond,
 	}
 }
 

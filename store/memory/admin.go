@@ -56,11 +56,11 @@ func (db *database) checkIdle(at time.Time) error {
 			if c == nil {
 				continue
 			}
-			st, err := db.partitionStatus(db.relays[name], partition, db.snapshot(), at)
+			row, err := db.cursorRow(name, db.relays[name], partition, at)
 			if err != nil {
 				return err
 			}
-			if st.Backlog.N > 0 {
+			if row.Undelivered > 0 {
 				return fmt.Errorf("%w: %s in partition %d", store.ErrUndelivered, name, partition)
 			}
 		}
@@ -95,7 +95,7 @@ func (db *database) repartition(n int) {
 	for _, r := range db.relays {
 		r.repartition(n, db.present())
 	}
-	for _, l := range db.letters {
+	for _, l := range db.deadRows {
 		l.Partition = postrider.PartitionOf(l.Message.Key, l.Message.ID, n)
 	}
 	for _, d := range db.decisions {

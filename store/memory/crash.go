@@ -45,13 +45,13 @@ func (s *Store) undoable(name string, partition int) (undo func()) {
 		return nil
 	}
 	r := db.relay(name)
-	c, latest, letters := *r.cursors[partition], maps.Clone(r.latest), len(db.letters)
+	c, latest, deadRows := *r.cursors[partition], maps.Clone(r.latest), len(db.deadRows)
 	parked := r.parked[partition].copy()
 	return func() {
 		now := r.cursors[partition]
 		now.cursor, now.number, now.content, now.settled = c.cursor, c.number, c.content, c.settled
 		now.delivered, now.failed = c.delivered, c.failed
-		r.parked[partition], r.latest, db.letters = parked, latest, db.letters[:letters:letters]
+		r.parked[partition], r.latest, db.deadRows = parked, latest, db.deadRows[:deadRows:deadRows]
 	}
 }
 

@@ -27,7 +27,7 @@ func (db *database) deadLetter(name string, partition int, row *parkedRow, reaso
 		Reason: reason, Cause: cut(cause), Attempts: attempts, History: row.history,
 		DiedAt: at, Redrives: row.redrives, State: store.DeadOpen,
 	}}
-	db.letters = append(db.letters, l)
+	db.deadRows = append(db.deadRows, l)
 	db.relay(name).latest[row.msg.Sequence] = l
 	return l
 }
@@ -68,7 +68,7 @@ func (db *database) chosen(f store.DeadFilter, l *deadRow) bool {
 // choose returns the dead letters that a query selects.
 func (db *database) choose(q store.DeadQuery) []*deadRow {
 	var out []*deadRow
-	for _, l := range db.letters[db.lettersUpTo(q.After):] {
+	for _, l := range db.deadRows[db.deadUpTo(q.After):] {
 		if q.UpTo > 0 && l.Number > q.UpTo {
 			break
 		}
@@ -81,13 +81,13 @@ func (db *database) choose(q store.DeadQuery) []*deadRow {
 	return out
 }
 
-func (db *database) lettersUpTo(number int64) int {
-	return sort.Search(len(db.letters), func(i int) bool { return db.letters[i].Number > number })
+func (db *database) deadUpTo(number int64) int {
+	return sort.Search(len(db.deadRows), func(i int) bool { return db.deadRows[i].Number > number })
 }
 
-func (db *database) letter(number int64) (*deadRow, error) {
-	if i := db.lettersUpTo(number - 1); i < len(db.letters) && db.letters[i].Number == number {
-		return db.letters[i], nil
+func (db *database) deadRowOf(number int64) (*deadRow, error) {
+	if i := db.deadUpTo(number - 1); i < len(db.deadRows) && db.deadRows[i].Number == number {
+		return db.deadRows[i], nil
 	}
 	return nil, fmt.Errorf("no dead letter has the number %d", number)
 }

@@ -13,7 +13,7 @@ import (
 
 // EditDead implements store.Writer.
 func (r records) EditDead(_ context.Context, number int64, e store.Edit) error {
-	l, err := r.db.letter(number)
+	l, err := r.db.deadRowOf(number)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (r records) EditDead(_ context.Context, number int64, e store.Edit) error {
 
 // Edits implements store.Reader.
 func (r records) Edits(_ context.Context, number int64) ([]store.Edited, error) {
-	l, err := r.db.letter(number)
+	l, err := r.db.deadRowOf(number)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +71,10 @@ func (r records) CountCauses(_ context.Context, f store.DeadFilter, limit int) (
 
 // ImportDead implements store.Writer.
 func (r records) ImportDead(_ context.Context, a store.ArchivedDead) (bool, error) {
-	if slices.ContainsFunc(r.db.letters, func(l *deadRow) bool { return l.same(a.DeadLetter) }) {
+	if slices.ContainsFunc(r.db.deadRows, func(l *deadRow) bool { return l.same(a.DeadLetter) }) {
 		return false, nil
 	}
-	r.db.importLetter(a)
+	r.db.importDead(a)
 	return true, nil
 }
 
@@ -83,7 +83,7 @@ func (l *deadRow) same(other store.DeadLetter) bool {
 	return l.Relay == other.Relay && l.Message.ID == other.Message.ID && l.DiedAt.Equal(stamp(other.DiedAt))
 }
 
-func (db *database) importLetter(a store.ArchivedDead) {
+func (db *database) importDead(a store.ArchivedDead) {
 	db.lastNumber++
 	l := &deadRow{DeadLetter: a.DeadLetter, edits: cloneEdits(a.Before)}
 	m := clone(a.Message)
@@ -96,7 +96,7 @@ func (db *database) importLetter(a store.ArchivedDead) {
 	if l.Unreadable != "" {
 		l.undecodable = errors.New(l.Unreadable)
 	}
-	db.letters = append(db.letters, l)
+	db.deadRows = append(db.deadRows, l)
 	if r := db.relays[l.Relay]; r != nil {
 		r.latest[m.Sequence] = l
 	}

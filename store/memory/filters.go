@@ -66,6 +66,11 @@ func (r *relayState) register(owner store.Owner, at time.Time, ttl time.Duration
 
 // filter returns the filter of a relay.
 func (db *database) filter(name string, at time.Time) store.TopicFilter {
+	return store.TopicFilterOf(name, db.filters(at))
+}
+
+// filters returns the topics of the filters in effect, by relay.
+func (db *database) filters(at time.Time) map[string][]string {
 	inEffect := make(map[string][]string)
 	for other, r := range db.relays {
 		if r.kind == store.KindConsumer {
@@ -79,7 +84,7 @@ func (db *database) filter(name string, at time.Time) store.TopicFilter {
 			inEffect[other] = topics
 		}
 	}
-	return store.TopicFilterOf(name, inEffect)
+	return inEffect
 }
 
 // countUnrouted adds a settlement's counts of messages that no relay takes.

@@ -58,9 +58,9 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	return err
 }
 
-// ForgetEffects implements store.Effects.
-func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
-	return do(ctx, s, "ForgetEffects", func(db *database) (int, error) {
+// RemoveEffects implements store.Effects.
+func (s *Store) RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+	return do(ctx, s, "RemoveEffects", func(db *database) (int, error) {
 		effects, before, n := db.inbox(guard).effects, now().Add(-age), 0
 		for id, row := range effects {
 			if n < limit && !row.done.IsZero() && row.done.Before(before) {

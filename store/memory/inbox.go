@@ -22,12 +22,12 @@ type inboxState struct {
 
 // markRow is a watermark. moved counts the moves of all watermarks of a consumer; at is the time of this one's last move.
 type markRow struct {
-	partition, epoch string
-	offset           int64
-	mark             string
-	moved            int
-	at               time.Time
-	consumed         [][]byte // of the last moves
+	partition, incarnation string
+	offset                 int64
+	mark                   string
+	moved                  int
+	at                     time.Time
+	consumed               [][]byte // of the last moves
 }
 
 // move is a move of a watermark in a transaction.
@@ -128,12 +128,12 @@ func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postr
 				earlier = m
 			}
 		}
-		return store.Watermark{Earlier: earlier.epoch}, nil
+		return store.Watermark{Earlier: earlier.incarnation}, nil
 	})
 }
 
 func markLock(consumer string, at postrider.Position) lock {
-	return lock{watermark, consumer, at.Partition + "\x00" + at.Epoch}
+	return lock{watermark, consumer, at.Partition + "\x00" + at.Incarnation}
 }
 
 // SetWatermark implements store.Ledger.
@@ -156,7 +156,7 @@ func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at po
 			}
 			kept := append(marks[l.name].consumed, slices.Clone(consumed))
 			kept = kept[max(0, len(kept)-store.RememberedMoves):]
-			marks[l.name] = markRow{at.Partition, at.Epoch, at.Offset, at.Mark, moved, now, kept}
+			marks[l.name] = markRow{at.Partition, at.Incarnation, at.Offset, at.Mark, moved, now, kept}
 		})
 		return struct{}{}, nil
 	})
@@ -205,9 +205,9 @@ func (s *Store) SetVersion(ctx context.Context, tx *Tx, consumer, key string, v 
 	return err
 }
 
-// Forget implements store.Ledger.
-func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
-	return do(ctx, s, "Forget", func(db *database) (int, error) {
+// RemoveClaims implements store.Ledger.
+func (s *Store) RemoveClaims(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+	return do(ctx, s, "RemoveClaims", func(db *database) (int, error) {
 		claims, before, n := db.inbox(consumer).claims, now().Add(-age), 0
 		for id, at := range claims {
 			if n < limit && at.Before(before) {
@@ -323,14 +323,16 @@ func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []
 		}
 		for _, d := range list {
 			m, l := clone(d.Message), lock{}
-			if hold {
+			if hold && !d.Discarded {
 				l = lock{keyHeld, consumer, m.Key}
 			}
 			tx.write(l, nil, func(db *database, _ time.Time) {
 				set, row := db.newParked(consumer, m, d.Attempts, called)
 				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
-				db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
-				if hold && m.Key != "" && set.held[m.Key] == nil {
+				letter := db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
+				if d.Discarded {
+					letter.close(store.DeadDiscarded, consumer, d.Reason, called)
+				} else if hold && m.Key != "" && set.held[m.Key] == nil {
 					set.hold(store.HeldKey{
 						Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,
 						Attempts: row.attempts, UntilDecided: true,

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -18,17 +19,17 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 				continue
 			}
 			in := db.inbox(name)
-			st := store.ConsumerStatus{Name: name, Remembered: add(store.Count{}, store.Count{N: int64(len(in.claims))})}
+			st := store.ConsumerStatus{Name: name, Remembered: stored.Count(int64(len(in.claims)))}
 			for _, taken := range in.claims {
 				st.Oldest = max(st.Oldest, at.Sub(taken))
 			}
 			for _, m := range in.watermarks {
 				st.Watermarks = append(st.Watermarks, store.WatermarkStatus{
-					Partition: m.partition, Epoch: m.epoch, Offset: m.offset, Moved: at.Sub(m.at),
+					Partition: m.partition, Incarnation: m.incarnation, Offset: m.offset, Moved: at.Sub(m.at),
 				})
 			}
 			slices.SortFunc(st.Watermarks, func(a, b store.WatermarkStatus) int {
-				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Epoch, b.Epoch))
+				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Incarnation, b.Incarnation))
 			})
 			out = append(out, st)
 		}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/postrider/postrider/store"
 )
 
-// forgetOwnersAfter is how long a process that is gone is still shown.
-const forgetOwnersAfter = 24 * time.Hour
+// removeOwnersAfter is how long a process that is gone is still shown.
+const removeOwnersAfter = 24 * time.Hour
 
 // cursorState is a relay's progress and lease in one partition.
 type cursorState struct {
@@ -63,7 +62,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 		r, at := db.relay(name), now()
 		r.register(owner, at, ttl).member = true
 		for id, o := range r.owners {
-			if at.Sub(o.aliveUntil) >= forgetOwnersAfter {
+			if at.Sub(o.aliveUntil) >= removeOwnersAfter {
 				delete(r.owners, id)
 			}
 		}
@@ -125,13 +124,13 @@ func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req
 			if !db.free(r, c, owner.ID, claim, at) {
 				continue
 			}
-			aside, err := db.parkedState(r, claim.Partition, c.cursor.Position)
+			known, err := db.parkedState(r, claim.Partition, c.cursor.Position)
 			if err != nil {
 				return nil, err
 			}
 			c.owner, c.token, c.incarnation = owner.ID, claim.Token, db.incarnation
 			out = append(out, store.Lease{
-				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: aside,
+				Partition: claim.Partition, Owner: owner.ID, Token: claim.Token, Cursor: c.cursor, Settled: c.number, Parked: known,
 				Filter: filter,
 			})
 		}
@@ -224,19 +223,8 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 	return err
 }
 
-// ownerStatus lists the owners, oldest first.
-func (r *relayState) ownerStatus(at time.Time) []store.OwnerStatus {
-	var out []store.OwnerStatus
-	for _, o := range r.owners {
-		if !o.member {
-			continue
-		}
-		out = append(out, store.OwnerStatus{
-			Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
-		})
+func (o *ownerState) status(at time.Time) store.OwnerStatus {
+	return store.OwnerStatus{
+		Owner: store.Owner{ID: o.ID, Host: o.Host, Version: o.Version}, Alive: o.aliveUntil.After(at), SeenAgo: at.Sub(o.seen), Started: o.started,
 	}
-	slices.SortFunc(out, func(a, b store.OwnerStatus) int {
-		return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID))
-	})
-	return out
 }

@@ -73,7 +73,7 @@ type database struct {
 	active  map[uint64]bool // transactions that wrote and have not ended
 
 	relays     map[string]*relayState
-	letters    []*deadRow // by number
+	deadRows   []*deadRow // by number
 	lastNumber int64
 
 	redrives    []*store.Redrive // by ID
@@ -84,6 +84,8 @@ type database struct {
 	lastParked int64 // the last sequence that Park or DeadLetter assigned
 
 	decisions []*decision // in the order of recording
+
+	documents []store.Document
 
 	attempts map[string][]attemptRow // by message; nil before the first
 
@@ -186,7 +188,7 @@ func (db *database) relay(name string) *relayState {
 		for range db.log {
 			r.parked = append(r.parked, newParkedSet())
 		}
-		for _, l := range db.letters { // from before the relay was removed
+		for _, l := range db.deadRows { // from before the relay was removed
 			if l.Relay == name {
 				r.latest[l.Message.Sequence] = l
 			}

@@ -46,7 +46,7 @@ func (r records) CountDead(_ context.Context, q store.DeadQuery) (int64, error) 
 // NamedDead implements store.Writer.
 func (r records) NamedDead(_ context.Context, numbers []int64) (out []store.NamedDead, _ error) {
 	for _, number := range numbers {
-		if l, err := r.db.letter(number); err == nil {
+		if l, err := r.db.deadRowOf(number); err == nil {
 			out = append(out, store.NamedDead{Number: number, State: l.State, ResolvedBy: l.ResolvedBy, Redrives: l.Redrives})
 		}
 	}
@@ -74,7 +74,7 @@ func (r records) LockDead(_ context.Context, q store.DeadQuery, below int) (foun
 func (r records) Resolve(_ context.Context, numbers []int64, how store.Resolution) error {
 	at := now()
 	for _, number := range numbers {
-		l, err := r.db.letter(number)
+		l, err := r.db.deadRowOf(number)
 		if err != nil {
 			return err
 		}

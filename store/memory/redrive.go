@@ -55,7 +55,7 @@ func (r records) Redrives(_ context.Context, state store.RedriveState, before in
 
 // Redriven implements store.Reader.
 func (r records) Redriven(_ context.Context, id int64) (parked, dead int64, _ error) {
-	for _, l := range r.db.letters {
+	for _, l := range r.db.deadRows {
 		if l.Redrive != id {
 			continue
 		}

@@ -112,11 +112,12 @@ func (s *sagas) remove(row *sagaRow) {
 }
 
 // PurgeSagaRecords implements store.SagaMaintenance.
-func (s *Store) PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (int, error) {
+func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error) {
 	return do(ctx, s, "PurgeSagaRecords", func(db *database) (int, error) {
 		var old []lock
 		for l, r := range db.sagas.records {
-			if db.locks[l] == nil && now().Sub(r.SavedAt) >= savedFor && (r.Closed || stored.RecordPurgeable(r.State)) {
+			purgeable := r.Closed || stored.RecordPurgeable(r.State)
+			if purgeable && l.consumer == participant && db.locks[l] == nil && now().Sub(r.SavedAt) >= savedFor {
 				old = append(old, l)
 			}
 		}

@@ -100,6 +100,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *Tx, name string, st store
 			for _, seq := range st.Removed {
 				r.parked[st.Partition].take(seq)
 			}
+			c.delivered += st.DeliveredCount
 			return nil, nil
 		}
 		released, err := db.settleOne(name, st, at)
@@ -155,7 +156,10 @@ func (db *database) settle(name string, st store.Settlement, at time.Time) {
 		if row := source(parked, log, d.Sequence, d.FromLog, at); row != nil {
 			parked.take(d.Sequence)
 			row.history = remember(row.history, d.Attempts, at, d.Cause)
-			db.deadLetter(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
+			l := db.deadLetter(name, st.Partition, row, d.Reason, d.Cause, d.Attempts, at)
+			if d.Discarded {
+				l.close(store.DeadDiscarded, name, d.Reason, at)
+			}
 		}
 	}
 	for _, seq := range st.Removed {

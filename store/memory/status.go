@@ -3,72 +3,68 @@ package memory
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 // Status implements store.StatusReader.
 func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	return do(ctx, s, "Status", func(db *database) (store.Status, error) {
-		out := store.Status{Now: now(), Partitions: len(db.log)}
-		for _, name := range slices.Sorted(maps.Keys(db.relays)) {
-			st, err := db.relayStatus(name, out.Now)
-			if err != nil {
-				return store.Status{}, err
+		rows := stored.StatusRows{Now: now(), Partitions: len(db.log), Topics: make(map[string][]string), Unrouted: db.unrouted()}
+		for name, r := range db.relays {
+			rows.Relays = append(rows.Relays, db.relayRow(name, r, rows.Now))
+			rows.Topics[name] = db.filter(name, rows.Now).Topics
+			for _, o := range r.owners {
+				if o.member {
+					rows.Processes = append(rows.Processes, stored.ProcessRow{Relay: name, OwnerStatus: o.status(rows.Now)})
+				}
 			}
-			out.Relays = append(out.Relays, st)
+			for partition, c := range r.cursors {
+				if c == nil {
+					continue
+				}
+				row, err := db.cursorRow(name, r, partition, rows.Now)
+				if err != nil {
+					return store.Status{}, err
+				}
+				rows.Cursors = append(rows.Cursors, row)
+			}
 		}
-		out.Unrouted = db.unrouted()
-		return out, nil
+		return rows.Status(), nil
 	})
 }
 
-func (db *database) relayStatus(name string, at time.Time) (store.RelayStatus, error) {
-	r := db.relays[name]
-	out := store.RelayStatus{Name: name, Kind: cmp.Or(r.kind, store.KindRelay), Topics: db.filter(name, at).Topics, Owners: r.ownerStatus(at)}
-	present := db.snapshot()
-	for partition, c := range r.cursors {
-		if c == nil {
-			continue
-		}
-		ps, err := db.partitionStatus(r, partition, present, at)
-		if err != nil {
-			return store.RelayStatus{}, err
-		}
-		out.Partitions = append(out.Partitions, ps)
-		out.Backlog = add(out.Backlog, ps.Backlog)
-		out.Age = max(out.Age, ps.Age)
-		out.Delivered += c.delivered
-		out.Failed += c.failed
-	}
+func (db *database) relayRow(name string, r *relayState, at time.Time) stored.RelayRow {
+	out := stored.RelayRow{Relay: name}
 	for _, parked := range r.parked {
-		out.Parked = add(out.Parked, store.Count{N: int64(len(parked.rows))})
-		out.Held = add(out.Held, store.Count{N: int64(len(parked.held))})
+		out.Parked += int64(len(parked.rows))
+		out.Held += int64(len(parked.held))
 		for _, row := range parked.rows {
 			out.OldestParked = max(out.OldestParked, at.Sub(row.parkedAt))
 		}
 	}
 	dead := db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}})
-	out.Dead = add(out.Dead, store.Count{N: int64(len(dead))})
-	if len(dead) > 0 {
+	if out.Dead = int64(len(dead)); out.Dead > 0 {
 		out.OldestDead = at.Sub(dead[0].DiedAt)
 	}
-	return out, nil
+	return out
 }
 
-// partitionStatus counts the messages that are committed and neither settled nor parked.
-func (db *database) partitionStatus(r *relayState, partition int, present snapshot, at time.Time) (store.PartitionStatus, error) {
-	state, log, parked := r.cursors[partition], db.log[partition], r.parked[partition]
+// cursorRow counts the messages that are committed and neither settled nor parked.
+func (db *database) cursorRow(name string, r *relayState, partition int, at time.Time) (stored.CursorRow, error) {
+	state, log, parked, present := r.cursors[partition], db.log[partition], r.parked[partition], db.snapshot()
 	c, err := parseCursor(state.cursor)
 	if err != nil {
-		return store.PartitionStatus{}, err
+		return stored.CursorRow{}, err
 	}
-	out := store.PartitionStatus{
-		Partition: partition, Owner: db.holder(r, state, at), Settlements: state.number, Position: c.position,
-		SettledAgo: at.Sub(state.settled),
+	out := stored.CursorRow{
+		Relay: name, Kind: cmp.Or(r.kind, store.KindRelay), Delivered: state.delivered, Failed: state.failed, PartitionStatus: store.PartitionStatus{
+			Partition: partition, Owner: db.holder(r, state, at), Settlements: state.number, Position: c.position,
+			SettledAgo: at.Sub(state.settled),
+		},
 	}
 	if out.Owner != "" {
 		out.LeaseLeft = r.owners[out.Owner].aliveUntil.Sub(at)
@@ -78,10 +74,10 @@ func (db *database) partitionStatus(r *relayState, partition int, present snapsh
 	}
 	count := func(row *row) bool {
 		if parked.rows[row.seq] == nil {
-			out.Backlog = add(out.Backlog, store.Count{N: 1})
+			out.Undelivered++
 			out.Age = max(out.Age, at.Sub(row.msg.CreatedAt))
 		}
-		return !out.Backlog.AtLeast
+		return out.Undelivered <= store.CountLimit
 	}
 	for _, row := range log.late(c, present, store.CountLimit+1) {
 		if !c.delivered(row) {
@@ -94,12 +90,6 @@ func (db *database) partitionStatus(r *relayState, partition int, present snapsh
 		}
 	}
 	return out, nil
-}
-
-// add adds counts, up to store.CountLimit.
-func add(a, b store.Count) store.Count {
-	n := a.N + b.N
-	return store.Count{N: min(n, store.CountLimit), AtLeast: a.AtLeast || b.AtLeast || n > store.CountLimit}
 }
 
 // Maintain implements store.Maintainer.
@@ -120,7 +110,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 		slices.SortFunc(delivered, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
 		at, size, n := now(), db.bytes, 0
 		for _, row := range delivered {
-			if at.Sub(row.msg.CreatedAt) < keep.For && (keep.MaxBytes == 0 || size <= keep.MaxBytes) {
+			if keep.KeepFrom > 0 && row.seq >= keep.KeepFrom || at.Sub(row.msg.CreatedAt) < keep.For && (keep.MaxBytes == 0 || size <= keep.MaxBytes) {
 				break
 			}
 			size -= int64(row.size)

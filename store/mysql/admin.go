@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
+
+var _ store.Administrator = (*Store)(nil)
 
 const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
@@ -105,17 +108,17 @@ func ahead(position int64, missing gaps) string {
 }
 
 // standing is the cursor of a relay in a partition.
-type standing struct {
+type cursorOfRelay struct {
 	relay     string
 	partition int
 	position  int64
 	gaps      gaps
 }
 
-func (t txn) standings(ctx context.Context) ([]standing, error) {
-	var out []standing
+func (t txn) cursorsOfRelays(ctx context.Context) ([]cursorOfRelay, error) {
+	var out []cursorOfRelay
 	err := t.each(ctx, allPlacesSQL, nil, func(rows *sql.Rows) error {
-		var st standing
+		var st cursorOfRelay
 		var text string
 		err := rows.Scan(&st.relay, &st.partition, &st.position, &text)
 		if err == nil {
@@ -132,7 +135,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 	if err := t.checkStopped(ctx, ""); err != nil {
 		return err
 	}
-	all, err := t.standings(ctx)
+	all, err := t.cursorsOfRelays(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,7 +147,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 		}
 		if undelivered {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", store.ErrUndelivered, st.relay, st.partition)
+				"remove it if it is gone for good", store.ErrUndelivered, st.relay, st.partition)
 		}
 	}
 	return nil
@@ -252,7 +255,7 @@ const (
 
 // LockRelay implements store.HeldWriter.
 func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
-	if _, err := column[int](ctx, r.txn, lockRelaySQL, name); err != nil {
+	if _, err := stored.Column[int](ctx, r.txn.query, lockRelaySQL, name); err != nil {
 		return false, false, err
 	}
 	err = r.get(ctx, existsSQL, []any{name}, &known, &left)

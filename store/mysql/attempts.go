@@ -57,7 +57,7 @@ func (t txn) trimAttempts(ctx context.Context, message, name string) error {
 	var at, attempt int64
 	err := t.get(ctx, keptFromSQL, []any{message, name, postrider.KeptAttempts - 1}, &at, &attempt)
 	if err != nil {
-		return orNone(err)
+		return stored.OrNone(err)
 	}
 	_, err = t.exec(ctx, trimAttemptsSQL, message, name, at, attempt)
 	return err
@@ -69,7 +69,7 @@ func (s *Store) Attempts(ctx context.Context, messageID string) (out []postrider
 		a := postrider.DeliveryAttempt{MessageID: messageID}
 		var at, took int64
 		err := rows.Scan(&a.Relay, &at, &a.Attempt, &took, &a.Outcome, &a.Status, &a.Answer, &a.Error, &a.RequestSHA256)
-		a.At, a.Took = stored.Time(at), micros(took)
+		a.At, a.Took = stored.Time(at), stored.Duration(took)
 		out = append(out, a)
 		return err
 	})

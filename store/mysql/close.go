@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"sync"
+
+	"github.com/postrider/postrider/internal/stored"
 )
 
 const (
@@ -120,7 +122,7 @@ func (s *Store) close(ctx context.Context, spans gaps) (closed, locked []int64, 
 	err = s.once(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead}, func(t txn) error {
 		var lock int64
 		if err := t.get(ctx, closeLockSQL, nil, &lock); err != nil {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
 		var floor int64
 		if err := t.get(ctx, floorSQL, nil, &floor); err != nil {
@@ -165,12 +167,4 @@ func (t txn) occupy(ctx context.Context, spans gaps) ([]int64, error) {
 	text := t.s.names.Replace(closeIntoSQL + closeRow + strings.Repeat(`, `+closeRow, len(seqs)-1))
 	_, err := t.on.ExecContext(ctx, render(text, args))
 	return seqs, err
-}
-
-// orNone treats sql.ErrNoRows as success.
-func orNone(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	return err
 }

@@ -16,9 +16,9 @@ import (
 
 const (
 	isConsumerSQL = `EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = d.relay AND c.kind = 'consumer')`
-	letterColumns = `number, relay, ` + isConsumerSQL + `, partition_id, seq, reason, cause, attempts, history, died_at, redrives, edits,
+	deadColumns   = `number, relay, ` + isConsumerSQL + `, partition_id, seq, reason, cause, attempts, history, died_at, redrives, edits,
 		state, redrive, resolved_at, resolved_by, resolution, ` + messageColumns
-	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead d WHERE `
+	listDeadSQL  = `SELECT ` + deadColumns + ` FROM {prefix}dead d WHERE `
 	countDeadSQL = `SELECT COUNT(*) FROM {prefix}dead d WHERE `
 )
 
@@ -80,8 +80,8 @@ func inOrder(q store.DeadQuery) string {
 	return fmt.Sprintf(order+` LIMIT %d`, q.Limit)
 }
 
-// letterRow holds a scanned row of letterColumns.
-type letterRow struct {
+// deadRow holds a scanned row of deadColumns.
+type deadRow struct {
 	l                 store.DeadLetter
 	consumer          bool
 	seq, died, closed int64
@@ -89,15 +89,15 @@ type letterRow struct {
 	row               *stored.Row
 }
 
-func newLetterRow() *letterRow {
-	r := &letterRow{}
+func newDeadRow() *deadRow {
+	r := &deadRow{}
 	l := &r.l
 	r.row = stored.NewRow(&l.Number, &l.Relay, &r.consumer, &l.Partition, &r.seq, &l.Reason, &l.Cause, &l.Attempts, &r.history, &r.died,
 		&l.Redrives, &l.Edits, &r.state, &l.Redrive, &r.closed, &l.ResolvedBy, &l.Resolution)
 	return r
 }
 
-func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
+func (r *deadRow) read(rows *sql.Rows) (store.DeadLetter, error) {
 	if err := rows.Scan(r.row.Dest()...); err != nil {
 		return store.DeadLetter{}, err
 	}
@@ -120,9 +120,9 @@ func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
 
 // DeadLetters implements store.Reader.
 func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
-	row, rest := newLetterRow(), r.s.condition(q)+inOrder(q)
+	row, rest := newDeadRow(), r.s.condition(q)+inOrder(q)
 	read := func(rows *sql.Rows) error {
-		l, err := row.letter(rows)
+		l, err := row.read(rows)
 		out = append(out, l)
 		return err
 	}
@@ -156,11 +156,11 @@ const (
 	resolveSQL = `UPDATE {prefix}dead SET state = ?, resolved_at = ?, resolved_by = ?, resolution = ?, redrive = ? WHERE number = ?`
 	// lockCursorsSQL locks cursors in partition order.
 	lockCursorsSQL = `SELECT partition_id FROM {prefix}cursors WHERE relay = ? AND partition_id IN ? ORDER BY partition_id FOR UPDATE`
-	lockLettersSQL = `SELECT number FROM {prefix}dead WHERE number IN ? AND state = 'open' ORDER BY number FOR UPDATE`
+	lockDeadSQL    = `SELECT number FROM {prefix}dead WHERE number IN ? AND state = 'open' ORDER BY number FOR UPDATE`
 )
 
-// chosenLetter is an open dead letter to resolve.
-type chosenLetter struct {
+// chosenDead is an open dead letter to resolve.
+type chosenDead struct {
 	number    int64
 	relay     string
 	partition int
@@ -190,7 +190,7 @@ func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (fo
 	partitions := make(map[string][]int)
 	var numbers []int64
 	err = r.eachOf(ctx, r.s.expand(chooseSQL)+where+inOrder(q), func(rows *sql.Rows) error {
-		var l chosenLetter
+		var l chosenDead
 		err := rows.Scan(&l.number, &l.relay, &l.partition, &l.key, &l.seq, &l.redrives)
 		r.chosen[l.number], numbers = l, append(numbers, l.number)
 		partitions[l.relay] = append(partitions[l.relay], l.partition)
@@ -200,11 +200,11 @@ func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (fo
 		return found, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(partitions)) {
-		if _, err := column[int](ctx, r.txn, lockCursorsSQL, name, partitions[name]); err != nil {
+		if _, err := stored.Column[int](ctx, r.txn.query, lockCursorsSQL, name, partitions[name]); err != nil {
 			return found, err
 		}
 	}
-	open, err := column[int64](ctx, r.txn, lockLettersSQL, numbers)
+	open, err := stored.Column[int64](ctx, r.txn.query, lockDeadSQL, numbers)
 	found.Last, found.More = numbers[len(numbers)-1], len(numbers) == q.Limit
 	for _, number := range open {
 		found.Open = append(found.Open, store.OpenDead{Number: number, Redrives: r.chosen[number].redrives})
@@ -226,7 +226,7 @@ func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolut
 	return nil
 }
 
-func (r records) discard(ctx context.Context, l chosenLetter, how store.Resolution) error {
+func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution) error {
 	if _, err := r.exec(ctx, resolveSQL, string(how.State), r.now, how.By, how.Reason, 0, l.number); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (r records) discard(ctx context.Context, l chosenLetter, how store.Resoluti
 }
 
 // waitsFor locks the key of a dead letter and reports whether the key waits for the decision about it.
-func (r records) waitsFor(ctx context.Context, l chosenLetter) (bool, error) {
+func (r records) waitsFor(ctx context.Context, l chosenDead) (bool, error) {
 	if l.key == "" {
 		return false, nil
 	}

@@ -103,7 +103,7 @@ const (
 
 	// deadParkedSQL copies parked messages to the dead letters: ?1 relay, ?2 sequences, ?3 now, ?4 reason, ?5 cause, ?6 its
 	// fingerprint, ?7 history entry or '', ?8 state, ?9 by, ?10 resolution, ?11 resolved at.
-	deadParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_at)
+	deadParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at)
 		SELECT relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, ` + addEntrySQL + `, ?4, ?5, ?6, ?3, ?8, ?9, ?10, ?11
 		FROM {prefix}parked FORCE INDEX (PRIMARY) WHERE relay = ?1 AND seq IN ?2 ORDER BY seq`
 	// A history is as written by encodeHistory; stored.History takes its last entries. What is not a history is replaced.
@@ -119,11 +119,11 @@ const (
 func (r records) chosenParked(ctx context.Context, c store.ParkedChoice) ([]int64, error) {
 	switch {
 	case c.All:
-		return column[int64](ctx, r.txn, chooseParkedSQL+inOrderLockedSQL, c.Relay)
+		return stored.Column[int64](ctx, r.txn.query, chooseParkedSQL+inOrderLockedSQL, c.Relay)
 	case c.Key != "":
-		return column[int64](ctx, r.txn, chooseQueuedSQL+inOrderLockedSQL, c.Relay, c.Key, c.Sequence)
+		return stored.Column[int64](ctx, r.txn.query, chooseQueuedSQL+inOrderLockedSQL, c.Relay, c.Key, c.Sequence)
 	}
-	return column[int64](ctx, r.txn, chooseOneSQL+inOrderLockedSQL, c.Relay, c.Partition, c.Sequence)
+	return stored.Column[int64](ctx, r.txn.query, chooseOneSQL+inOrderLockedSQL, c.Relay, c.Partition, c.Sequence)
 }
 
 // RetryParked implements store.HeldWriter.

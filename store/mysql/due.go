@@ -70,7 +70,7 @@ func (s *Store) due(ctx context.Context, name string, req store.DueRequest) (out
 	case n < due:
 		out.More = true
 	case n < len(ahead.work):
-		out.Next = micros(ahead.work[n].due - ahead.now)
+		out.Next = stored.Duration(ahead.work[n].due - ahead.now)
 	default:
 		out.Next = -1
 	}
@@ -162,18 +162,19 @@ func (t txn) readRuns(ctx context.Context, name string, due []work, length int, 
 			parts[i] = render(loneSQL, []any{i, name, w.seq})
 		}
 	}
-	row, end, full := newParkedRow(), len(due), false
+	var of int // the index of a row's run
+	row, end, full := stored.NewParkedRow(&of), len(due), false
 	err = t.each(ctx, strings.Join(parts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
 		if full {
 			return nil
 		}
-		rec, err := row.record(rows, t.now)
+		rec, err := row.Entry(rows, t.now)
 		if err != nil {
 			return err
 		}
 		if full = !room.take(rec.Message.Size()); !full {
-			runs[row.run].Entries = append(runs[row.run].Entries, rec)
-		} else if end = row.run; len(runs[end].Entries) > 0 {
+			runs[of].Entries = append(runs[of].Entries, rec)
+		} else if end = of; len(runs[end].Entries) > 0 {
 			end++ // keep a run that already has records
 		}
 		return nil
@@ -185,34 +186,4 @@ func (t txn) readRuns(ctx context.Context, name string, due []work, length int, 
 		}
 	}
 	return runs[:end], end == len(due), err
-}
-
-// parkedRow holds a scanned run index and parkedColumns.
-type parkedRow struct {
-	run, partition, attempts, redrives int
-	seq, parkedAt                      int64
-	reason                             string
-	due                                sql.Null[int64]
-	row                                *stored.Row
-}
-
-func newParkedRow() *parkedRow {
-	p := &parkedRow{}
-	p.row = stored.NewRow(&p.run, &p.partition, &p.seq, &p.reason, &p.attempts, &p.redrives, &p.due, &p.parkedAt)
-	return p
-}
-
-func (p *parkedRow) record(rows *sql.Rows, now int64) (store.Entry, error) {
-	if err := rows.Scan(p.row.Dest()...); err != nil {
-		return store.Entry{}, err
-	}
-	m, err := p.row.Message(p.seq)
-	rec := store.Entry{
-		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: store.ParkReason(p.reason),
-		ParkedFor: micros(now - p.parkedAt),
-	}
-	if p.due.Valid {
-		rec.Delay = micros(p.due.V - now)
-	}
-	return rec, nil
 }

@@ -187,8 +187,8 @@ func (f *fetch) statement() string {
 func (f *fetch) lateLimit() int { return max(f.req.Limit, lateLimit) }
 
 func (f *fetch) read(ctx context.Context) error {
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
+	ctx, closeRead := context.WithCancel(ctx)
+	defer closeRead()
 	rows, err := f.s.db.QueryContext(ctx, f.statement())
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (f *fetch) read(ctx context.Context) error {
 		last[kind] = seq
 		f.take(kind, partition, seq, row)
 		if f.skipped > maxOverrun*f.req.MaxBytes {
-			giveUp() // closes the connection instead of reading the remaining rows
+			closeRead() // closes the connection instead of reading the remaining rows
 			f.overrun = true
 			return nil
 		}
@@ -329,7 +329,7 @@ func (f *fetch) finish() {
 		b.Next.Position = position
 		for i := range b.Entries {
 			if at := b.Entries[i].Message.DeliverAt; !at.IsZero() {
-				b.Entries[i].Delay = delay(at.UnixMicro(), f.now)
+				b.Entries[i].Delay = stored.Delay(at.UnixMicro(), f.now)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ var filterKept = store.FilterKept.Microseconds()
 func (s *Store) register(ctx context.Context, name string, owner store.Owner, topics string, ttl time.Duration) error {
 	var begun, effective bool
 	err := s.write(ctx, "register the filter of relay "+name, func(t txn) error {
-		leases, err := column[int](ctx, t, lockRelaySQL, name)
+		leases, err := stored.Column[int](ctx, t.query, lockRelaySQL, name)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (s *Store) register(ctx context.Context, name string, owner store.Owner, to
 	}
 	// The relay may have begun in the meantime, with a lease granted under the old filter.
 	return s.write(ctx, "register the filter of relay "+name, func(t txn) error {
-		leases, err := column[int](ctx, t, lockRelaySQL, name)
+		leases, err := stored.Column[int](ctx, t.query, lockRelaySQL, name)
 		if err == nil && len(leases) > 0 {
 			_, err = t.exec(ctx, fenceOthersSQL, name, owner.ID, leases)
 		}
@@ -132,23 +132,4 @@ func (t txn) countUnrouted(ctx context.Context, name string, st store.Settlement
 		}
 	}
 	return nil
-}
-
-// filtersStatus adds to a status the topics that each relay takes, and the messages that none takes.
-func (t txn) filtersStatus(ctx context.Context, out *store.Status) error {
-	all, err := t.filters(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range out.Relays {
-		out.Relays[i].Topics = all[out.Relays[i].Name]
-	}
-	return t.each(ctx, unroutedSQL, []any{store.MaxUnroutedTopics}, func(rows *sql.Rows) error {
-		var u store.UnroutedTopic
-		var first, last int64
-		err := rows.Scan(&u.Topic, &u.Count, &first, &last)
-		u.FirstAt, u.LastAt = stored.Time(first), stored.Time(last)
-		out.Unrouted = append(out.Unrouted, u)
-		return err
-	})
 }

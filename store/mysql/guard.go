@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -14,11 +15,11 @@ var _ store.Effects = (*Store)(nil)
 const (
 	makeEffectSQL = `INSERT INTO {prefix}effects (guard, id, token, lease_until) VALUES (?, ?, '', 0)
 		ON DUPLICATE KEY UPDATE guard = VALUES(guard)`
-	lockEffectSQL  = `SELECT token, lease_until, done_at IS NOT NULL FROM {prefix}effects WHERE guard = ? AND id = ? FOR UPDATE`
-	claimEffectSQL = `UPDATE {prefix}effects SET token = ?3, lease_until = ?4 WHERE guard = ?1 AND id = ?2`
-	doneEffectSQL  = `UPDATE {prefix}effects SET done_at = {now} WHERE guard = ? AND id = ?`
-	freeEffectSQL  = `DELETE FROM {prefix}effects WHERE guard = ? AND id = ? AND token = ? AND done_at IS NULL`
-	forgetEffects  = `DELETE FROM {prefix}effects WHERE guard = ?1 AND done_at < {now} - ?2 ORDER BY done_at LIMIT ?3`
+	lockEffectSQL    = `SELECT token, lease_until, done_at IS NOT NULL FROM {prefix}effects WHERE guard = ? AND id = ? FOR UPDATE`
+	claimEffectSQL   = `UPDATE {prefix}effects SET token = ?3, lease_until = ?4 WHERE guard = ?1 AND id = ?2`
+	doneEffectSQL    = `UPDATE {prefix}effects SET done_at = {now} WHERE guard = ? AND id = ?`
+	freeEffectSQL    = `DELETE FROM {prefix}effects WHERE guard = ? AND id = ? AND token = ? AND done_at IS NULL`
+	removeEffectsSQL = `DELETE FROM {prefix}effects WHERE guard = ?1 AND done_at < {now} - ?2 ORDER BY done_at LIMIT ?3`
 )
 
 // effect is a locked row.
@@ -55,7 +56,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		case e.done:
 			claim.Done = true
 		case e.token != token && e.until > t.now:
-			claim.Left = micros(e.until - t.now)
+			claim.Left = stored.Duration(e.until - t.now)
 		default:
 			claim.Granted = true
 			_, err = t.exec(ctx, claimEffectSQL, guard, id, token, t.now+lease.Microseconds())
@@ -76,7 +77,7 @@ func (s *Store) CompleteEffect(ctx context.Context, guard, id, token string) (ou
 	err = s.write(ctx, "complete an effect", func(t txn) error {
 		e, err := t.lockEffect(ctx, guard, id)
 		if ours = err == nil && e.token == token; !ours || e.done {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
 		_, err = t.exec(ctx, doneEffectSQL, guard, id)
 		return err
@@ -92,11 +93,11 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	})
 }
 
-// ForgetEffects implements store.Effects.
-func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+// RemoveEffects implements store.Effects.
+func (s *Store) RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	var n int64
-	err := s.write(ctx, "forget effects", func(t txn) (err error) {
-		n, err = t.exec(ctx, forgetEffects, guard, age.Microseconds(), limit)
+	err := s.write(ctx, "remove side effects", func(t txn) (err error) {
+		n, err = t.exec(ctx, removeEffectsSQL, guard, age.Microseconds(), limit)
 		return err
 	})
 	return int(n), err

@@ -4,15 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
-
-// beforeAll is a time before all others.
-const beforeAll = int64(-1 << 62)
 
 const (
 	// heldColumns: the message that blocks a key is a dead letter if the key waits for a decision, otherwise the queued message.
@@ -36,23 +32,18 @@ const (
 		LIMIT 10000) w`
 )
 
-func scanHeld(rows *sql.Rows) (store.HeldInfo, error) {
-	var h store.HeldInfo
-	var since int64
-	var due sql.Null[int64]
-	err := rows.Scan(&h.Relay, &h.Partition, &h.Key, &h.Sequence, &h.MessageID, &h.Reason, &h.Cause, &h.Attempts, &since, &due)
-	h.Since = stored.Time(since)
-	if due.Valid {
-		h.NextAttempt = stored.Time(due.V)
+// heldStatements returns the statements of records.
+func (s *Store) heldStatements() *stored.HeldStatements {
+	return &stored.HeldStatements{
+		NextRelay: nextRelaySQL, List: listHeldSQL, Show: showHeldSQL, Queued: queuedSQL, Parked: listParkedSQL, ByID: parkedByIDSQL,
+		Count: parkedCountsSQL, ReadHeld: readHeld, ReadParked: s.readParked,
 	}
-	return h, err
 }
 
-// heldKeys reads held keys and counts their queued messages.
-func (r records) heldKeys(ctx context.Context, text string, args ...any) ([]store.HeldInfo, error) {
-	var out []store.HeldInfo
-	err := r.each(ctx, text, args, func(rows *sql.Rows) error {
-		h, err := scanHeld(rows)
+// readHeld reads held keys and counts their queued messages.
+func readHeld(ctx context.Context, q stored.Query, text string, args ...any) (out []store.HeldInfo, err error) {
+	err = q.Each(ctx, text, args, func(rows *sql.Rows) error {
+		h, err := stored.ScanHeld(rows.Scan)
 		out = append(out, h)
 		return err
 	})
@@ -63,7 +54,7 @@ func (r records) heldKeys(ctx context.Context, text string, args ...any) ([]stor
 	for i, h := range out {
 		counts[i] = render(waitCountSQL, []any{i, h.Relay, h.Key})
 	}
-	err = r.each(ctx, strings.Join(counts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
+	err = q.Each(ctx, strings.Join(counts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
 		var i, n int
 		err := rows.Scan(&i, &n)
 		out[i].Parked = n
@@ -72,35 +63,8 @@ func (r records) heldKeys(ctx context.Context, text string, args ...any) ([]stor
 	return out, err
 }
 
-// NextRelay implements store.HeldReader.
-func (r records) NextRelay(ctx context.Context, after string) (name string, err error) {
-	err = r.get(ctx, nextRelaySQL, []any{after}, &name)
-	return name, err
-}
-
-// HeldKeys implements store.HeldReader.
-func (r records) HeldKeys(ctx context.Context, q store.HeldQuery) ([]store.HeldInfo, error) {
-	since, key := beforeAll, ""
-	if q.After != nil {
-		since, key = q.After.Since.UnixMicro(), q.After.Key
-	}
-	return r.heldKeys(ctx, listHeldSQL, q.Relay, since, key, q.Limit)
-}
-
-// HeldKey implements store.HeldReader.
-func (r records) HeldKey(ctx context.Context, name, key string) (store.HeldInfo, error) {
-	found, err := r.heldKeys(ctx, showHeldSQL, name, key)
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: key %q of relay %q", store.ErrNotHeld, key, name)
-	}
-	if err != nil {
-		return store.HeldInfo{}, err
-	}
-	return found[0], nil
-}
-
 const (
-	shownSQL  = `SELECT 0, ` + parkedColumns + `, history, relay FROM {prefix}parked `
+	shownSQL  = `SELECT ` + parkedColumns + `, history, relay FROM {prefix}parked `
 	queuedSQL = shownSQL + `WHERE relay = ? AND message_key = ? AND due_at IS NULL ORDER BY seq LIMIT ?`
 
 	// listParkedSQL returns a page of the messages of relay ?1 that wait by themselves: after ?2 due, ?3 partition and ?4 sequence,
@@ -113,68 +77,16 @@ const (
 		AND (?1 = '' OR relay = ?1) GROUP BY relay, reason ORDER BY relay, reason`
 )
 
-// parked reads parked messages with their history. Of a message that cannot be decoded, the part that can be is shown.
-func (r records) parked(ctx context.Context, query string, args ...any) (out []store.ParkedInfo, err error) {
-	var history, name string
-	row := newParkedRow()
-	dest := append(row.row.Dest(), &history, &name)
-	read := func(rows *sql.Rows) error {
-		if err := rows.Scan(dest...); err != nil {
-			return err
-		}
-		m, _ := row.row.Message(row.seq)
-		p := store.ParkedInfo{
-			Relay: name, Partition: row.partition, Message: m, Reason: store.ParkReason(row.reason), Attempts: row.attempts,
-			ParkedAt: stored.Time(row.parkedAt),
-		}
-		if row.due.Valid {
-			p.DueAt = stored.Time(row.due.V)
-		}
-		p.History, err = stored.History(history)
-		out = append(out, p)
-		return err
-	}
-	err = r.each(ctx, query, args, read)
-	if !errors.Is(kinds[r.s.cfg.ErrorCode(err)], ErrDenied) {
+// readParked shows parked messages without their contents to an operator who may not read these (Grants).
+func (s *Store) readParked(ctx context.Context, q stored.Query, text string, args ...any) ([]store.ParkedInfo, error) {
+	out, err := stored.ReadParked(ctx, q, text, args...)
+	if !errors.Is(kinds[s.cfg.ErrorCode(err)], ErrDenied) {
 		return out, err
 	}
-	// An operator may have no right to read contents (Grants).
-	err = r.each(ctx, strings.Replace(query, messageColumns, withoutContent, 1), args, read)
+	out, err = stored.ReadParked(ctx, q, strings.Replace(text, messageColumns, withoutContent, 1), args...)
 	for i := range out {
 		out[i].Unreadable = notReadable
 	}
-	return out, err
-}
-
-// Queued implements store.HeldReader.
-func (r records) Queued(ctx context.Context, name, key string, limit int) ([]store.ParkedInfo, error) {
-	return r.parked(ctx, queuedSQL, name, key, limit)
-}
-
-// Parked implements store.HeldReader.
-func (r records) Parked(ctx context.Context, q store.ParkedQuery) ([]store.ParkedInfo, error) {
-	due, partition, seq := beforeAll, -1, int64(0)
-	if a := q.After; a != nil {
-		due, partition, seq = a.DueAt.UnixMicro(), a.Partition, a.Message.Sequence
-	}
-	return r.parked(ctx, listParkedSQL, q.Relay, due, partition, seq, q.Limit)
-}
-
-// ParkedByID implements store.HeldReader.
-func (r records) ParkedByID(ctx context.Context, name, id string) ([]store.ParkedInfo, error) {
-	return r.parked(ctx, parkedByIDSQL, name, id)
-}
-
-// CountParked implements store.HeldReader.
-func (r records) CountParked(ctx context.Context, name string) (out []store.ParkedCount, err error) {
-	err = r.each(ctx, parkedCountsSQL, []any{name}, func(rows *sql.Rows) error {
-		var c store.ParkedCount
-		var oldest int64
-		err := rows.Scan(&c.Relay, &c.Reason, &c.Count, &oldest)
-		c.Oldest = stored.Time(oldest)
-		out = append(out, c)
-		return err
-	})
 	return out, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -110,14 +111,14 @@ func (t txn) claim(ctx context.Context, consumer string, ids []string) ([]string
 	case int(n) == len(ids):
 		return ids, nil
 	}
-	return column[string](ctx, t, claimedSQL, consumer, ids, token)
+	return stored.Column[string](ctx, t.query, claimedSQL, consumer, ids, token)
 }
 
 func (t txn) heldAmong(ctx context.Context, consumer string, keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	return column[string](ctx, t, heldAmongSQL, consumer, distinct(keys))
+	return stored.Column[string](ctx, t.query, heldAmongSQL, consumer, distinct(keys))
 }
 
 // distinct sorts strings and removes duplicates.
@@ -162,7 +163,7 @@ const (
 // Watermark implements store.Ledger.
 func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
 	err = s.consume("read a watermark", tx, func(t txn) error {
-		mark := []any{consumer, at.Partition, at.Epoch}
+		mark := []any{consumer, at.Partition, at.Incarnation}
 		if _, err := t.exec(ctx, makeMarkSQL, mark...); err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 		if w.Offset, w.Known = offset.V, offset.Valid; w.Known {
 			return nil
 		}
-		return orNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+		return stored.OrNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
 	})
 	return w, err
 }
@@ -182,13 +183,13 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
 		var moved, n int64
-		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Epoch}, &moved, &n); err != nil {
+		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Incarnation}, &moved, &n); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, moved+1); err != nil {
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, moved+1); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, store.RememberedMoves,
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Incarnation, n+1, at.Offset, at.Mark, store.RememberedMoves,
 			append([]byte{}, consumed...))
 		return err
 	})
@@ -197,12 +198,9 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 // Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
-			var some []byte
-			err := rows.Scan(&some)
-			out = append(out, some...)
-			return err
-		})
+		digests, err := stored.Column[[]byte](ctx, t.query, consumedSQL, consumer, at.Partition, at.Incarnation, at.Offset)
+		out = slices.Concat(digests...)
+		return err
 	})
 	return out, err
 }
@@ -234,13 +232,13 @@ func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string
 	})
 }
 
-const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < {now} - ?2 ORDER BY claimed_at LIMIT ?3`
+const removeClaimsSQL = `DELETE FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < {now} - ?2 ORDER BY claimed_at LIMIT ?3`
 
-// Forget implements store.Ledger.
-func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+// RemoveClaims implements store.Ledger.
+func (s *Store) RemoveClaims(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	var n int64
-	err := s.write(ctx, "forget claims", func(t txn) (err error) {
-		n, err = t.exec(ctx, forgetClaimsSQL, consumer, age.Microseconds(), limit)
+	err := s.write(ctx, "remove claims", func(t txn) (err error) {
+		n, err = t.exec(ctx, removeClaimsSQL, consumer, age.Microseconds(), limit)
 		return err
 	})
 	return int(n), err

@@ -14,8 +14,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// forgetOwnersAfter is how long a process that is gone is still shown.
-const forgetOwnersAfter = 24 * time.Hour
+// removeOwnersAfter is how long a process that is gone is still shown.
+const removeOwnersAfter = 24 * time.Hour
 
 const (
 	// heartbeatSQL writes nothing if the number of partitions is not ?5, or if there are topics ?3 and the process is not
@@ -34,8 +34,8 @@ const (
 		UNION ALL SELECT -2, 0, 0, f.relay, f.topics FROM (` + filtersSQL + `) f`
 	// Processes of other relays stay: they show since when a relay has had no process.
 	// Rows are deleted by name, since a locking search would wait for the heartbeats of others.
-	goneOwnersSQL = `SELECT owner FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2`
-	forgetSQL     = `DELETE FROM {prefix}relays WHERE relay = ?1 AND owner IN ?3 AND alive_until <= {now} - ?2`
+	goneOwnersSQL   = `SELECT owner FROM {prefix}relays WHERE relay = ?1 AND alive_until <= {now} - ?2`
+	removeOwnersSQL = `DELETE FROM {prefix}relays WHERE relay = ?1 AND owner IN ?3 AND alive_until <= {now} - ?2`
 )
 
 // Heartbeat implements store.Leases. It is two statements, each its own transaction. It writes only the row of the process,
@@ -74,7 +74,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 	}
 	v, gone, err := s.pooled().view(ctx, name)
 	if err == nil && gone > 0 {
-		err = s.again(ctx, func() error { return s.pooled().forgetOwners(ctx, name) })
+		err = s.again(ctx, func() error { return s.pooled().removeOwners(ctx, name) })
 	}
 	return v, s.cfg.explain(doing, err)
 }
@@ -82,7 +82,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 // view reads which processes are alive, which leases they hold, and how many processes have been gone for long.
 func (t txn) view(ctx context.Context, name string) (v store.View, gone int, err error) {
 	filters := make(map[string][]string)
-	err = t.each(ctx, viewSQL, []any{name, forgetOwnersAfter.Microseconds(), filterKept}, func(rows *sql.Rows) error {
+	err = t.each(ctx, viewSQL, []any{name, removeOwnersAfter.Microseconds(), filterKept}, func(rows *sql.Rows) error {
 		var p store.PartitionView
 		var alive, over int
 		if err := rows.Scan(&p.Partition, &alive, &over, &p.Owner, &p.Token); err != nil {
@@ -107,12 +107,12 @@ func (t txn) view(ctx context.Context, name string) (v store.View, gone int, err
 	return v, gone, err
 }
 
-// forgetOwners removes processes that have been gone for forgetOwnersAfter.
-func (t txn) forgetOwners(ctx context.Context, name string) error {
-	before := forgetOwnersAfter.Microseconds()
-	gone, err := column[string](ctx, t, goneOwnersSQL, name, before)
+// removeOwners removes processes that have been gone for removeOwnersAfter.
+func (t txn) removeOwners(ctx context.Context, name string) error {
+	before := removeOwnersAfter.Microseconds()
+	gone, err := stored.Column[string](ctx, t.query, goneOwnersSQL, name, before)
 	if err == nil && len(gone) > 0 {
-		_, err = t.exec(ctx, forgetSQL, name, before, gone)
+		_, err = t.exec(ctx, removeOwnersSQL, name, before, gone)
 	}
 	return err
 }
@@ -265,7 +265,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 		if err := t.begun(); err != nil {
 			return err
 		}
-		held, err := column[int](ctx, t, ownedSQL, name, owner.ID)
+		held, err := stored.Column[int](ctx, t.query, ownedSQL, name, owner.ID)
 		if err == nil && len(held) > 0 {
 			_, err = t.exec(ctx, releaseAllSQL, name, owner.ID, held, t.incarnation)
 		}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"slices"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 const (
-	heldKeysSQL = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
-	asideSQL    = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
+	heldKeysSQL        = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key`
+	parkedSequencesSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3 ORDER BY seq`
 	gapsOfSQL = `SELECT kind, gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
@@ -23,7 +24,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 		}
 		var kind store.Kind
 		var text string
-		if err := orNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &kind, &text)); err != nil {
+		if err := stored.OrNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &kind, &text)); err != nil {
 			return err
 		}
 		out, err = t.parkedState(ctx, name, kind, partition, store.Cursor{Position: position, Snapshot: text})
@@ -34,7 +35,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 
 // parkedState returns what a relay has parked or dead-lettered in a partition, after a cursor; the sequences only of a relay.
 func (t txn) parkedState(ctx context.Context, name string, kind store.Kind, partition int, after store.Cursor) (out store.ParkedState, err error) {
-	out.Keys, err = column[string](ctx, t, heldKeysSQL, name, partition)
+	out.Keys, err = stored.Column[string](ctx, t.query, heldKeysSQL, name, partition)
 	if err != nil || kind == store.KindConsumer {
 		return out, err
 	}
@@ -44,7 +45,7 @@ func (t txn) parkedState(ctx context.Context, name string, kind store.Kind, part
 		return out, err
 	}
 	from := min(position, missing.solid(position))
-	out.Sequences, err = column[int64](ctx, t, asideSQL, name, partition, from)
+	out.Sequences, err = stored.Column[int64](ctx, t.query, parkedSequencesSQL, name, partition, from)
 	out.Sequences = slices.DeleteFunc(out.Sequences, func(seq int64) bool { return seq <= position && !missing.contains(seq) })
 	return out, err
 }

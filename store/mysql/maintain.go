@@ -12,6 +12,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Maintainer = (*Store)(nil)
+
 const (
 	// dropRows is how many messages one transaction drops.
 	dropRows = 1_000
@@ -81,7 +83,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 			out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
 			return out, nil
 		}
-		if n, err = s.drop(ctx, before, upTo); errors.Is(err, ErrLockTimeout) {
+		if n, err = s.drop(ctx, before, upTo, keep.KeepFrom); errors.Is(err, ErrLockTimeout) {
 			out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
 			return out, nil
 		}
@@ -92,18 +94,21 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages that every relay has passed, if they were written before a time or have a sequence up to upTo.
-// It returns how many; 0 when none are left or while another process drops messages.
-func (s *Store) drop(ctx context.Context, before, upTo int64) (n int64, err error) {
+// drop drops the oldest messages that every relay has passed, up to the sequence keepFrom unless that is 0, if they were written before a
+// time or have a sequence up to upTo. It returns how many; 0 when none are left or while another process drops messages.
+func (s *Store) drop(ctx context.Context, before, upTo, keepFrom int64) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", func(t txn) error {
 		n = 0
 		var floor int64
 		if err := t.get(ctx, lockFloorSQL, nil, &floor); err != nil {
-			return orNone(err)
+			return stored.OrNone(err)
 		}
 		passed, err := t.passed(ctx)
 		if err != nil {
 			return err
+		}
+		if keepFrom > 0 {
+			passed = min(passed, keepFrom-1)
 		}
 		last, rows, done := floor, 0, false
 		err = t.each(ctx, oldestRowsSQL, []any{floor, passed, dropRows}, func(row *sql.Rows) error {
@@ -151,22 +156,8 @@ func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err er
 		return 0, nil
 	}
 	err = s.read(ctx, "measure the log", func(t txn) error {
-		upTo = 0
-		var first, last int64
-		if err := t.get(ctx, rangeSQL, nil, &first, &last); err != nil || last == 0 {
-			return err
-		}
-		step := (last-first)/sampleRows + 1
-		size := int64(0)
-		return t.each(ctx, sampleSQL, []any{first, last, step}, func(rows *sql.Rows) error {
-			var seq, bytes int64
-			err := rows.Scan(&seq, &bytes)
-			// Each sample represents the messages down to the next older sample.
-			if size += bytes * step; size > limit && upTo == 0 {
-				upTo = seq
-			}
-			return err
-		})
+		upTo, err = stored.BeyondSize(ctx, t.query, rangeSQL, sampleSQL, sampleRows, limit)
+		return err
 	})
 	return upTo, err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // No relay reads a row whose partition does not exist. Publish and the procedure write none, but a program that inserts rows
@@ -45,7 +46,7 @@ func (s *Store) place(ctx context.Context) error {
 	for _, m := range found {
 		err := s.write(ctx, "move a message to a partition that exists", func(t txn) error {
 			if err := t.get(ctx, misplacedRowSQL, []any{m.seq}, new(int64)); err != nil {
-				return orNone(err) // another process has moved it
+				return stored.OrNone(err) // another process has moved it
 			}
 			if _, err := t.exec(ctx, placeSQL, m.seq, postrider.PartitionOf(m.key, m.id, t.partitions)); err != nil {
 				return err

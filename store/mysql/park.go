@@ -128,7 +128,7 @@ func (t txn) parkFromLog(ctx context.Context, name string, partition int, parked
 	if err != nil || int(n) == len(parked) {
 		return err
 	}
-	found, err := column[int64](ctx, t, inLogSQL, partition, seqs)
+	found, err := stored.Column[int64](ctx, t.query, inLogSQL, partition, seqs)
 	known := set(found)
 	for _, seq := range seqs {
 		if err == nil && !known[seq] {

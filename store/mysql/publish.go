@@ -6,17 +6,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-	"weak"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
+
+var _ store.Outbox[*sql.Tx] = (*Store)(nil)
 
 const (
 	// insertRows and insertBytes limit one INSERT.
@@ -153,7 +152,13 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 	if err != nil {
 		return s.inTransaction("write messages", err)
 	}
-	s.writers.wrote(tx, wrote)
+	s.wrote.Update(tx, func(known gaps, _ bool) gaps {
+		known = slices.Clone(known) // Written may read it
+		for _, r := range wrote {
+			known = known.add(r)
+		}
+		return known
+	})
 	return nil
 }
 
@@ -278,12 +283,13 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	}
 	t, written := txn{s: s, on: tx}, make(map[string]bool)
 	const atATime = 200
-	for ranges := range slices.Chunk(s.writers.of(tx), atATime) {
+	ours, _ := s.wrote.Of(tx)
+	for ranges := range slices.Chunk(ours, atATime) {
 		conditions := make([]string, len(ranges))
 		for i, r := range ranges {
 			conditions[i] = fmt.Sprintf(`seq BETWEEN %d AND %d`, r.from, r.to)
 		}
-		found, err := column[string](ctx, t, fmt.Sprintf(writtenSQL, strings.Join(conditions, ` OR `)), ids)
+		found, err := stored.Column[string](ctx, t.query, fmt.Sprintf(writtenSQL, strings.Join(conditions, ` OR `)), ids)
 		if err != nil {
 			return nil, s.inTransaction("look up written messages", err)
 		}
@@ -298,40 +304,4 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 		}
 	}
 	return out, nil
-}
-
-// writers remembers which sequences each transaction has written, until the program no longer references the transaction.
-type writers struct {
-	mu     sync.Mutex
-	ranges map[weak.Pointer[sql.Tx]]gaps
-}
-
-func (w *writers) wrote(tx *sql.Tx, ranges gaps) {
-	p := weak.Make(tx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ranges == nil {
-		w.ranges = make(map[weak.Pointer[sql.Tx]]gaps)
-	}
-	known, ok := w.ranges[p]
-	for _, r := range ranges {
-		known = known.add(r)
-	}
-	w.ranges[p] = known
-	if !ok {
-		runtime.AddCleanup(tx, w.forget, p)
-	}
-}
-
-func (w *writers) forget(p weak.Pointer[sql.Tx]) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.ranges, p)
-}
-
-// of returns a copy.
-func (w *writers) of(tx *sql.Tx) gaps {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.ranges[weak.Make(tx)])
 }

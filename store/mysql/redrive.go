@@ -23,7 +23,7 @@ const (
 
 // redrive resolves a dead letter and parks its message, due at once. If its key is held, the message is queued with the key's
 // other messages, in sequence order; a key that waited for the decision about this dead letter resumes.
-func (r records) redrive(ctx context.Context, l chosenLetter, how store.Resolution) error {
+func (r records) redrive(ctx context.Context, l chosenDead, how store.Resolution) error {
 	var history string
 	if err := r.get(ctx, historyOfSQL, []any{l.number}, &history); err != nil {
 		return err

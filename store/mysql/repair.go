@@ -110,10 +110,10 @@ func (r records) ImportDead(ctx context.Context, a store.ArchivedDead) (added bo
 	if err := r.get(ctx, isHereSQL, []any{m.ID, a.Relay, a.DiedAt.UnixMicro()}, &here); err != nil || here {
 		return false, err
 	}
-	return true, r.importLetter(ctx, a)
+	return true, r.insertDead(ctx, a)
 }
 
-func (r records) importLetter(ctx context.Context, a store.ArchivedDead) error {
+func (r records) insertDead(ctx context.Context, a store.ArchivedDead) error {
 	m := a.Message
 	partition := postrider.PartitionOf(m.Key, m.ID, r.partitions)
 	values, err := stored.Append([]any{a.Relay, partition}, m, m.CreatedAt.UnixMicro())

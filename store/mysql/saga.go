@@ -62,14 +62,8 @@ const (
 func asIs(column string) string { return column }
 
 // instances returns the instances that a statement selects.
-func (t txn) instances(ctx context.Context, text string, args ...any) (out []store.SagaInstance, err error) {
-	var row stored.SagaRow
-	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
-		i, err := row.Instance(rows.Scan)
-		out = append(out, i)
-		return err
-	})
-	return out, err
+func (t txn) instances(ctx context.Context, text string, args ...any) ([]store.SagaInstance, error) {
+	return stored.SagaInstances(ctx, t.query, text, args)
 }
 
 // LoadSagas implements store.SagaStore.
@@ -86,13 +80,8 @@ func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaL
 	out := make([]string, len(lookups))
 	err := s.consume("find sagas", tx, func(t txn) error {
 		for i, l := range lookups {
-			text, args := runOfAliasSQL, []any{l.Saga, l.Alias.Name, l.Alias.Value}
-			if l.ID != "" {
-				text, args = runOfIDSQL, []any{l.ID}
-			} else if l.Key != "" {
-				text, args = runOfKeySQL, []any{l.Saga, l.Key}
-			}
-			if err := orNone(t.get(ctx, text, args, &out[i])); err != nil {
+			text, args := stored.FindSaga(l, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
+			if err := stored.OrNone(t.get(ctx, text, args, &out[i])); err != nil {
 				return err
 			}
 		}

@@ -124,7 +124,7 @@ func (t txn) purgeRoots(ctx context.Context, roots []string) (int, error) {
 		}
 		all, level = append(all, next...), next
 	}
-	locked, err := column[string](ctx, t, lockRunsSQL, all)
+	locked, err := stored.Column[string](ctx, t.query, lockRunsSQL, all)
 	if err != nil {
 		return 0, err
 	}
@@ -143,13 +143,14 @@ func (t txn) purgeRoots(ctx context.Context, roots []string) (int, error) {
 	return len(roots) - len(kept), nil
 }
 
-const purgeRecordsSQL = `DELETE FROM {prefix}saga_records WHERE purge_from <= {now} - ? ORDER BY purge_from LIMIT ?`
+// purgeRecordsSQL is served by the index of purge_from: the primary key would read all records of the participant.
+const purgeRecordsSQL = `DELETE FROM {prefix}saga_records WHERE purge_from <= {now} - ? AND CONCAT(participant, '') = ? ORDER BY purge_from LIMIT ?`
 
 // PurgeSagaRecords implements store.SagaMaintenance.
-func (s *Store) PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (int, error) {
+func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error) {
 	var n int64
 	err := s.write(ctx, "purge records of sagas", func(t txn) (err error) {
-		n, err = t.exec(ctx, purgeRecordsSQL, savedFor.Microseconds(), limit)
+		n, err = t.exec(ctx, purgeRecordsSQL, savedFor.Microseconds(), participant, limit)
 		return err
 	})
 	return int(n), err

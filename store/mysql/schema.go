@@ -220,7 +220,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("mysql store with prefix %s: %w", s.cfg.Prefix, err)
 	}
-	strange, err := column[string](ctx, s.pooled(), enginesSQL, s.cfg.Prefix)
+	strange, err := stored.Column[string](ctx, s.pooled().query, enginesSQL, s.cfg.Prefix)
 	if err != nil {
 		return s.cfg.explain("look at the tables' engines", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -229,7 +230,7 @@ func (t txn) released(ctx context.Context, name string, st store.Settlement) ([]
 	if len(st.Release) == 0 {
 		return nil, nil
 	}
-	held, err := column[string](ctx, t, stillSQL, name, st.Release)
+	held, err := stored.Column[string](ctx, t.query, stillSQL, name, st.Release)
 	still := set(held)
 	return slices.DeleteFunc(slices.Clone(st.Release), func(key string) bool { return still[key] }), err
 }

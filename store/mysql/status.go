@@ -3,18 +3,19 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.StatusReader = (*Store)(nil)
+
 // Each count reads at most one index entry more than store.CountLimit (10,000).
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
-		c.kind, c.position, c.gaps, c.settled_at, c.delivered, c.failed
+		c.kind, c.position, c.settled_at, c.delivered, c.failed, c.gaps
 		FROM {prefix}cursors c LEFT JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > ?2
 		WHERE c.relay = ?1 ORDER BY c.partition_id`
 	backlogSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
@@ -33,99 +34,28 @@ const (
 
 // Status implements store.StatusReader.
 func (s *Store) Status(ctx context.Context) (store.Status, error) {
-	var out store.Status
-	err := s.read(ctx, "status", func(t txn) error {
-		out = store.Status{Now: stored.Time(t.now), Partitions: t.partitions}
-		names, err := column[string](ctx, t, knownSQL)
-		for _, name := range names {
-			if err == nil {
-				var r store.RelayStatus
-				r, err = t.relayStatus(ctx, name)
-				out.Relays = append(out.Relays, r)
-			}
-		}
-		if err != nil {
+	var rows stored.StatusRows
+	err := s.read(ctx, "status", func(t txn) (err error) {
+		rows = stored.StatusRows{Now: stored.Time(t.now), Partitions: t.partitions}
+		if rows.Topics, err = t.filters(ctx); err != nil {
 			return err
 		}
-		return t.filtersStatus(ctx, &out)
+		return stored.StatusSQL{
+			Known: knownSQL, Exceptions: exceptionsSQL, Cursors: cursorsSQL, Processes: ownersSQL, Unrouted: unroutedSQL, Undelivered: undelivered,
+		}.Read(ctx, t.query, t.now, &rows)
 	})
-	return out, err
+	return rows.Status(), err
 }
 
-func (t txn) relayStatus(ctx context.Context, name string) (store.RelayStatus, error) {
-	r := store.RelayStatus{Name: name, Kind: store.KindRelay}
-	if err := t.partitionsStatus(ctx, &r); err != nil {
-		return r, err
-	}
-	var parked, held, dead int64
-	var oldestParked, oldestDead sql.Null[int64]
-	err := t.get(ctx, exceptionsSQL, []any{name}, &parked, &oldestParked, &held, &dead, &oldestDead)
+func undelivered(ctx context.Context, q stored.Query, c *stored.CursorRow, text string) (n int64, oldest sql.Null[int64], err error) {
+	missing, err := parseGaps(text)
 	if err != nil {
-		return r, err
+		return 0, oldest, err
 	}
-	r.Parked, r.Held, r.Dead = count(parked), count(held), count(dead)
-	r.OldestParked, r.OldestDead = age(oldestParked, t.now), age(oldestDead, t.now)
-	err = t.each(ctx, ownersSQL, []any{name, t.now}, func(rows *sql.Rows) error {
-		var o store.OwnerStatus
-		var started, seen int64
-		err := rows.Scan(&o.ID, &o.Host, &o.Version, &started, &seen, &o.Alive)
-		o.Started, o.SeenAgo = stored.Time(started), micros(t.now-seen)
-		r.Owners = append(r.Owners, o)
-		return err
-	})
-	return r, err
-}
-
-func (t txn) partitionsStatus(ctx context.Context, r *store.RelayStatus) error {
-	var missing []gaps
-	err := t.each(ctx, cursorsSQL, []any{r.Name, t.now}, func(rows *sql.Rows) error {
-		var p store.PartitionStatus
-		var until, settled, delivered, failed int64
-		var text string
-		err := rows.Scan(&p.Partition, &p.Owner, &until, &p.Settlements, &r.Kind, &p.Position, &text, &settled, &delivered, &failed)
-		if err != nil {
-			return err
-		}
-		g, err := parseGaps(text)
-		if p.Owner != "" {
-			p.LeaseLeft = micros(until - t.now)
-		}
-		p.SettledAgo = micros(t.now - settled)
-		r.Partitions, missing = append(r.Partitions, p), append(missing, g)
-		r.Delivered += delivered
-		r.Failed += failed
-		return err
-	})
-	for i := range r.Partitions {
-		if err == nil && r.Kind == store.KindRelay {
-			err = t.backlog(ctx, r, &r.Partitions[i], missing[i])
-		}
+	args, open := []any{c.Relay, c.Partition}, ahead(c.Position, missing)
+	if err := q.Get(ctx, strings.Replace(backlogSQL, `%s`, open, 1), args, &n); err != nil || n == 0 {
+		return 0, oldest, err
 	}
-	return err
-}
-
-// backlog counts the messages that are committed and neither settled nor parked, in a partition and in total.
-func (t txn) backlog(ctx context.Context, r *store.RelayStatus, p *store.PartitionStatus, missing gaps) error {
-	var n int64
-	var oldest sql.Null[int64]
-	args, open := []any{r.Name, p.Partition}, ahead(p.Position, missing)
-	if err := t.get(ctx, strings.Replace(backlogSQL, `%s`, open, 1), args, &n); err != nil {
-		return err
-	}
-	if n > 0 {
-		err := t.get(ctx, strings.Replace(oldestSQL, `%s`, open, 1), args, &oldest)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-	}
-	p.Backlog, p.Age = count(n), age(oldest, t.now)
-	total := count(r.Backlog.N + p.Backlog.N)
-	total.AtLeast = total.AtLeast || r.Backlog.AtLeast || p.Backlog.AtLeast
-	r.Backlog, r.Age = total, max(r.Age, p.Age)
-	return nil
-}
-
-// count limits a number to store.CountLimit.
-func count(n int64) store.Count {
-	return store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit}
+	err = q.Get(ctx, strings.Replace(oldestSQL, `%s`, open, 1), args, &oldest)
+	return n, oldest, stored.OrNone(err)
 }

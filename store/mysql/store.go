@@ -10,12 +10,14 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox in a MySQL or MariaDB database, with everything that relays and operators store about it. It is safe for
 // concurrent use. It needs no closing: close the *sql.DB when every relay has stopped.
 type Store struct {
+	sagaReader
 	cfg        Config
 	db         *sql.DB
 	names      *strings.Replacer
@@ -25,20 +27,14 @@ type Store struct {
 	reading    pace
 	closing    closing
 	served     incarnations
-	writers    writers
+	wrote      stored.ByTx[gaps] // the sequences that a transaction has written
+	held       *stored.HeldStatements
 	wake       signal.Broadcast
 	places     chan struct{} // slots for limited transactions; nil if the pool is not bounded
 	placed     sync.Map      // transactions that have a slot
 }
 
-var (
-	_ store.Relay           = (*Store)(nil)
-	_ store.Maintainer      = (*Store)(nil)
-	_ store.StatusReader    = (*Store)(nil)
-	_ store.Administrator   = (*Store)(nil)
-	_ store.Records         = (*Store)(nil)
-	_ store.Outbox[*sql.Tx] = (*Store)(nil)
-)
+var _ store.Relay = (*Store)(nil)
 
 // New opens the outbox in the database that db connects to; Migrate must have created it. Allow db at least four connections:
 // each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer,
@@ -68,6 +64,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("mysql store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, names: expander(cfg.Prefix), places: makePlaces(db)}
+	s.sagaReader, s.held = s.newSagaReader(), s.heldStatements()
 	var v server
 	err = db.QueryRowContext(ctx, serverSQL).Scan(v.dest()...)
 	if err == nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // executor is a transaction, a connection or a pool.
@@ -99,50 +101,12 @@ func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, er
 	return t.on.QueryContext(ctx, text)
 }
 
-// get scans the first row of a query; sql.ErrNoRows if there is none.
 func (t txn) get(ctx context.Context, text string, args []any, dest ...any) error {
-	rows, err := t.query(ctx, text, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		return sql.ErrNoRows
-	}
-	if err := rows.Scan(dest...); err != nil {
-		return err
-	}
-	return rows.Close()
+	return stored.Query(t.query).Get(ctx, text, args, dest...)
 }
 
-// each calls scan for every row of a query.
 func (t txn) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := t.query(ctx, text, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
-
-// column returns the only column of a query's rows.
-func column[T any](ctx context.Context, t txn, text string, args ...any) ([]T, error) {
-	var out []T
-	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
-		var value T
-		err := rows.Scan(&value)
-		out = append(out, value)
-		return err
-	})
-	return out, err
+	return stored.Query(t.query).Each(ctx, text, args, scan)
 }
 
 // read runs f in a transaction that sees one state of the database and locks nothing.
@@ -255,28 +219,6 @@ func (t *txn) look(ctx context.Context) error {
 	err := t.get(ctx, lookSQL, nil, &t.now, &t.partitions, &incarnation, &begun, &t.durable)
 	t.incarnation, t.begunAt = incarnation.V, begun.V
 	return err
-}
-
-// micros returns a duration of n microseconds. Durations that a time.Duration cannot hold (292 years) are capped.
-func micros(n int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Microsecond)
-	return time.Duration(max(-most, min(n, most))) * time.Microsecond
-}
-
-// delay returns how long something due at a time (0: no time) still has to wait.
-func delay(at, now int64) time.Duration {
-	if at <= 0 { // a program may have written any time before 1970, and the difference may overflow
-		return 0
-	}
-	return micros(at - now)
-}
-
-// age returns the time since a stored time, 0 without one.
-func age(at sql.Null[int64], now int64) time.Duration {
-	if !at.Valid {
-		return 0
-	}
-	return micros(now - at.V)
 }
 
 // budget limits how many bytes may still be returned. The first record is always taken.

@@ -165,7 +165,7 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 			b.Queue(s.sql.restoreLeases, a.relay, a.numbers)
 			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions, string(a.kind))
 			b.Queue(s.sql.latest, a.relay, a.numbers)
-			b.Queue(s.sql.aside, a.relay, a.numbers, make([]*int64, len(a.numbers)))
+			b.Queue(s.sql.parkedState, a.relay, a.numbers, make([]*int64, len(a.numbers)))
 			b.Queue(s.sql.filters)
 		})
 		if err != nil {
@@ -211,7 +211,7 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	if rows, err = results.Query(); err != nil {
 		return false, err
 	}
-	err = readAside(rows, func(partition int) *store.ParkedState {
+	err = readParkedState(rows, func(partition int) *store.ParkedState {
 		if l := gained[partition]; l != nil {
 			return &l.Parked
 		}

@@ -163,7 +163,7 @@ func (s *Store) checkIdle(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or forget "+
+	return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or remove "+
 		"it if it is gone for good", store.ErrUndelivered, name, partition)
 }
 
@@ -219,8 +219,8 @@ select exists (select 1 from {relay_partitions} where relay = $1::text) or exist
 		or exists (select 1 from {dead} where relay = $1::text and state = 'open')`
 )
 
-// forgetSQLs delete everything kept about relay $1.
-var forgetSQLs = []string{
+// removeRelaySQLs delete everything kept about relay $1.
+var removeRelaySQLs = []string{
 	`delete from {held} where relay = $1::text`, `delete from {cursors} where relay = $1::text`,
 	`delete from {leases} where relay = $1::text`, `delete from {relay_partitions} where relay = $1::text`,
 	`delete from {decisions} where relay = $1::text`, `delete from {relays} where relay = $1::text`,
@@ -246,7 +246,7 @@ func (r records) CheckStopped(ctx context.Context, name string) error {
 
 // RemoveRelay implements store.HeldWriter.
 func (r records) RemoveRelay(ctx context.Context, name string) error {
-	for _, sql := range forgetSQLs {
+	for _, sql := range removeRelaySQLs {
 		if err := r.exec(ctx, sql, name); err != nil {
 			return err
 		}

@@ -16,18 +16,22 @@ import (
 const (
 	deadFromParkedSQL = mineSQL + `, p as (
 	delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ctid = w.place
-	returning p.*, m.why, m.what, m.tries, m.attempt, m.ord
+	returning p.*, m.why, m.what, m.tries, m.attempt, m.name, m.ord
 )
-insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
-select p.relay, p.partition, {message}, p.why, p.what, p.tries, ` + rememberSQL + `, clock_timestamp(), p.redrives
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_by, resolution, resolved_at)
+select p.relay, p.partition, {message}, p.why, p.what, p.tries, ` + rememberSQL + `, clock_timestamp(), p.redrives, ` + resolutionSQL + `
 from p cross join lateral (select ` + deadEntrySQL + ` as history) as excluded order by p.ord`
 
 	deadEntrySQL = `case when p.what = '' then '[]'::jsonb else jsonb_build_array(jsonb_build_object(
 		'attempt', p.attempt, 'at', clock_timestamp(), 'cause', p.what)) end`
 
+	// resolutionSQL: the name of an item is who has discarded the message, '' if it is open.
+	resolutionSQL = `case when name = '' then 'open' else 'discarded' end, name, case when name = '' then '' else why end,
+	case when name <> '' then clock_timestamp() end`
+
 	deadFromLogSQL = mineSQL + `
-insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives)
-select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0
+insert into {dead} (relay, partition, {message}, reason, cause, attempts, history, died_at, redrives, state, resolved_by, resolution, resolved_at)
+select $1::text, partition, {message}, m.why, m.what, m.tries, ` + entrySQL + `, clock_timestamp(), 0, ` + resolutionSQL + `
 from mine m cross join ` + inLogSQL + `
 order by m.ord`
 )
@@ -45,13 +49,13 @@ const (
 
 	sideSQL = `case when relay in (` + consumerNamesSQL + `) then 'consumer' else 'relay' end`
 
-	letterColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	deadColumns = `number, relay, partition, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
 	resolved_by, resolution, edits, redrive, ` + sideSQL + `, {message}`
-	letterMessage = 16 // the column where the message begins
+	deadMessageColumn = 16 // the column where the message begins
 
 	// queriedSQL is a store.DeadQuery without its limit: after $16, up to $17.
 	queriedSQL   = chosenSQL + ` and number > $16::int8 and number <= $17::int8`
-	listDeadSQL  = `select ` + letterColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
+	listDeadSQL  = `select ` + deadColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + queriedSQL
 
 	// pieceSQL selects dead letters to resolve: redriven less often than $18 (negative: no limit).
@@ -113,7 +117,7 @@ func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []stor
 	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
 	read := func(rows pgx.Rows) error {
 		for d := newDecoder(rows); d.next(); {
-			l, err := decodeLetter(d)
+			l, err := decodeDead(d)
 			if err != nil {
 				return err
 			}
@@ -148,7 +152,7 @@ func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err
 	return n, err
 }
 
-func decodeLetter(d *decoder) (l store.DeadLetter, err error) {
+func decodeDead(d *decoder) (l store.DeadLetter, err error) {
 	for _, f := range []struct {
 		column int
 		set    func(int64)
@@ -173,7 +177,7 @@ func decodeLetter(d *decoder) (l store.DeadLetter, err error) {
 	l.ResolvedBy, l.Resolution = d.string(11), d.string(12)
 	l.Side = store.Kind(d.string(15))
 	var unreadable error
-	if l.Message, unreadable, err = d.message(letterMessage); unreadable != nil {
+	if l.Message, unreadable, err = d.message(deadMessageColumn); unreadable != nil {
 		l.Unreadable = unreadable.Error()
 	}
 	return l, err

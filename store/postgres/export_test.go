@@ -254,7 +254,7 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st store.Settlem
 	if err != nil {
 		return "", err
 	}
-	in, err := gather([]store.Settlement{st}, n)
+	in, err := gather(name, []store.Settlement{st}, n)
 	if err != nil {
 		return "", err
 	}

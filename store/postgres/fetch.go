@@ -151,7 +151,7 @@ func (f *fetch) run(ctx context.Context) ([]store.Batch, error) {
 	if err := f.read(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.lookBehind(ctx); err != nil {
+	if err := f.findMoreLate(ctx); err != nil {
 		return nil, err
 	}
 	if err := f.flush(ctx); err != nil {

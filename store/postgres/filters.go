@@ -116,26 +116,6 @@ func (u *unroutedInput) add(st *store.Settlement) {
 	}
 }
 
-// filters adds to a status the topics that each relay takes and the topics that no relay takes.
-func (r *statusReader) filters(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, r.store.names.expand(filtersSQL))
-	if err != nil {
-		return err
-	}
-	all, err := readFilters(rows)
-	if err != nil {
-		return err
-	}
-	for i := range r.out.Relays {
-		r.out.Relays[i].Topics = all[r.out.Relays[i].Name]
-	}
-	var u store.UnroutedTopic
-	return r.query(ctx, tx, unroutedSQL, []any{int64(store.MaxUnroutedTopics)}, []any{&u.Topic, &u.Count, &u.FirstAt, &u.LastAt}, func() {
-		u.FirstAt, u.LastAt = u.FirstAt.UTC(), u.LastAt.UTC()
-		r.out.Unrouted = append(r.out.Unrouted, u)
-	})
-}
-
 // removeUnrouted removes the counts of topics whose last message is long past.
 func (s *Store) removeUnrouted(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, s.names.expand(removeUnroutedSQL), store.UnroutedKept.Microseconds())

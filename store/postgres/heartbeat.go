@@ -103,7 +103,7 @@ func (s *Store) heartbeat(ctx context.Context, name string, owner store.Owner, t
 		return v, err
 	}
 	v, err = retry(func() (v store.View, err error) {
-		err = s.beats.run(ctx, ttl/2, func(on querier) (err error) {
+		err = s.heartbeats.run(ctx, ttl/2, func(on querier) (err error) {
 			v, err = beat(on)
 			return err
 		})

@@ -97,7 +97,7 @@ func consume(b *testing.B, s *bundle, cfg inbox.ConsumerConfig, effect func(cont
 	broker.Publish(b.Context(), msgs)
 	subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
 	must(err)
-	in, err := inbox.New(s.Store, inbox.Config{})
+	in, err := inbox.New(s.Store)
 	must(err)
 	cfg.Name, cfg.Logger = "view", slog.New(slog.DiscardHandler)
 	c, err := inbox.NewConsumer(in, subscriber, cfg)

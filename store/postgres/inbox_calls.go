@@ -140,8 +140,8 @@ type inboxStatements struct {
 	claim, claimOne, heldAmong, heldOne                                 string
 	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string
 	makeVersion, lockVersion, setVersion                                string
-	holdAside, parkAside, buryAside, take                               string
-	allRemoved                                                          string
+	holdKeys, parkFailed, deadFailed, take                              string
+	allRemoved, countDelivered                                          string
 }
 
 func newInboxStatements(n names) inboxStatements {
@@ -152,8 +152,8 @@ func newInboxStatements(n names) inboxStatements {
 		earlier: n.expand(earlierSQL), moveMark: n.expand(moveMarkSQL), passMark: n.expand(passMarkSQL),
 		consumed:    n.expand(consumedSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
-		holdAside: n.expand(holdAsideSQL), parkAside: n.expand(parkAsideSQL), buryAside: n.expand(buryAsideSQL),
+		holdKeys: n.expand(holdKeysSQL), parkFailed: n.expand(parkFailedSQL), deadFailed: n.expand(deadFailedSQL),
 		take:       n.expand(takeSQL),
-		allRemoved: n.expand(allRemovedSQL),
+		allRemoved: n.expand(allRemovedSQL), countDelivered: n.expand(countDeliveredSQL),
 	}
 }

@@ -57,7 +57,7 @@ func durable(t *testing.T, b *bundle, want string) {
 	if v, err := b.DecisionCommits(ctx); err != nil || v != want {
 		t.Errorf("an operator's transaction: synchronous_commit is %s, %v; want %s", v, err, want)
 	}
-	at := postrider.Position{Partition: "p", Epoch: want}
+	at := postrider.Position{Partition: "p", Incarnation: want}
 	for i := range 2 { // the first watermark of a log, and the next
 		at.Offset = int64(i)
 		tx, _, _, err := b.BeginWatermark(ctx, "c", at, nil, nil)

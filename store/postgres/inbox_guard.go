@@ -32,8 +32,8 @@ update {effects} set done_at = coalesce(done_at, clock_timestamp()) where guard 
 	freeEffectSQL = `
 delete from {effects} where guard = $1::text and id = $2::text and token = $3::text and done_at is null`
 
-	// forgetEffectsSQL: $1 guard, $2 age in microseconds, $3 limit.
-	forgetEffectsSQL = `
+	// removeEffectsSQL: $1 guard, $2 age in microseconds, $3 limit.
+	removeEffectsSQL = `
 delete from {effects} where done_at is not null and ctid = any(array(
 	select ctid from {effects} where guard = $1::text
 		and done_at < statement_timestamp() - $2::float8 * interval '1 microsecond'
@@ -83,8 +83,8 @@ func (s *Store) changeEffect(ctx context.Context, text, guard, id, token string)
 	return tag.RowsAffected(), err
 }
 
-// ForgetEffects implements store.Effects.
-func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
-	n, err := s.forget(ctx, forgetEffectsSQL, guard, age, limit)
-	return n, translate(fmt.Sprintf("forget effects of guard %q", guard), err)
+// RemoveEffects implements store.Effects.
+func (s *Store) RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+	n, err := s.removeOld(ctx, removeEffectsSQL, guard, age, limit)
+	return n, translate(fmt.Sprintf("remove side effects of guard %q", guard), err)
 }

@@ -21,6 +21,24 @@ const (
 with gone as (` + removedSQL + ` returning 1)
 select 1 / (count(*) = cardinality($3::int8[]))::int from gone`
 
+	// countDeliveredSQL counts parked messages without touching a row that another transaction changes: several transactions of a
+	// partition are in progress at once, possibly repeatable reads. The row has a number below 0, which no settlement has: minus the
+	// sequence $3 of the first message. $1 relay, $2 partition, $4 count.
+	countDeliveredSQL = `
+insert into {cursors} as c (relay, partition, n, position, snapshot, delivered)
+values ($1::text, $2::int2, -$3::int8, 0, '` + seesNothing + `', $4::int8)
+on conflict (relay, partition, n) do update set delivered = c.delivered + excluded.delivered`
+
+	// addUpSQL replaces those rows, each minute, by one for each partition.
+	addUpSQL = `
+with counted as (
+	delete from {cursors} where n < 0 and n > ` + addedUp + ` returning relay, partition, delivered
+)
+insert into {cursors} as c (relay, partition, n, position, snapshot, delivered)
+select relay, partition, ` + addedUp + `, 0, '` + seesNothing + `', sum(delivered)::int8 from counted group by relay, partition
+on conflict (relay, partition, n) do update set delivered = c.delivered + excluded.delivered`
+	addedUp = `(-9223372036854775807)`
+
 	// txPlanSQL is settlePlanSQL for a transaction with side effects, which keeps the durability that its owner chose.
 	txPlanSQL = `select set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
@@ -39,7 +57,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 	if err != nil {
 		return nil, err
 	}
-	in, err := gather([]store.Settlement{st}, n)
+	in, err := gather(name, []store.Settlement{st}, n)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +68,9 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 	} else {
 		settle = append([]step{{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)}},
 			s.messageSteps(name, &settleInput{removed: in.removed}, removed)...)
+		if st.DeliveredCount > 0 {
+			settle = append(settle, step{sql: s.sql.countDelivered, args: []any{name, int16(st.Partition), st.Removed[0], st.DeliveredCount}})
+		}
 	}
 	steps := append([]step{{sql: s.sql.txPlan}}, settle...)
 	steps = append(steps, step{sql: "commit"},
@@ -70,4 +91,10 @@ func unless(reason error) func(results pgx.BatchResults) error {
 		}
 		return err
 	}
+}
+
+// addUp keeps the rows of countDeliveredSQL few.
+func (m *maintenance) addUp(ctx context.Context, _ store.Retention) error {
+	_, err := m.change(ctx, "add up deliveries", limits(maxLockWait, attachTimeout)+addUpSQL)
+	return err
 }

@@ -17,7 +17,7 @@ func TestTxStoreWithSimpleProtocol(t *testing.T) {
 	storetest.HandleTx(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
-func TestTxStoreBehindPgBouncer(t *testing.T) {
+func TestTxStoreOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	storetest.HandleTx(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
 }

@@ -60,8 +60,8 @@ func (s *Store) newClaim(consumer string, msgs []store.ClaimRequest) *claim {
 	return c
 }
 
-// standings returns the results of the queries.
-func (c *claim) standings() []store.ClaimResult {
+// results returns the results of the queries.
+func (c *claim) results() []store.ClaimResult {
 	out := make([]store.ClaimResult, len(c.msgs))
 	if len(c.msgs) == 1 {
 		out[0] = store.ClaimResult{Fresh: len(c.claimed) > 0, Held: len(c.held) > 0}
@@ -84,7 +84,7 @@ func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []sto
 	if err := c.call(ctx, claim.queries...); err != nil {
 		return nil, translate("claim messages", err)
 	}
-	return claim.standings(), nil
+	return claim.results(), nil
 }
 
 // lookForHeld returns the query for held keys. It sorts the keys.
@@ -110,7 +110,7 @@ func set(texts []string) map[string]bool {
 	return out
 }
 
-// The statements of watermarks: $1 consumer, $2 partition, $3 epoch (the log incarnation), $4 position, $5 mark, $6 consumed, $7
+// The statements of watermarks: $1 consumer, $2 partition, \$3 log incarnation, $4 position, $5 mark, $6 consumed, $7
 // how many moves are kept.
 const (
 	markSQL     = `consumer = $1::text and partition = $2::text and epoch = $3::text`
@@ -144,13 +144,13 @@ select consumed from {watermark_moves} where ` + markSQL + ` and consumed is not
 
 // lockMark locks a watermark; another statement must then read it, since this one may wait.
 func (s *Store) lockMark(consumer string, at postrider.Position) []query {
-	args := []any{consumer, at.Partition, at.Epoch}
+	args := []any{consumer, at.Partition, at.Incarnation}
 	return []query{{sql: s.sql.makeMark, args: args}, {sql: s.sql.lockMark, args: args}}
 }
 
 // readMark reads a locked watermark.
 func (s *Store) readMark(consumer string, at postrider.Position, w *store.Watermark) query {
-	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Epoch}, row: func(scan func(...any) error) error {
+	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Incarnation}, row: func(scan func(...any) error) error {
 		w.Known = true
 		return scan(&w.Offset, &w.Mark)
 	}}
@@ -169,7 +169,7 @@ func (s *Store) watermark(ctx context.Context, c caller, consumer string, at pos
 // moveMark moves a locked watermark.
 func moveMark(statement, consumer string, at postrider.Position, consumed []byte) query {
 	return query{sql: statement, args: []any{
-		consumer, at.Partition, at.Epoch, at.Offset, at.Mark, []byte(consumed), int64(store.RememberedMoves),
+		consumer, at.Partition, at.Incarnation, at.Offset, at.Mark, []byte(consumed), int64(store.RememberedMoves),
 	}}
 }
 
@@ -178,7 +178,7 @@ func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at 
 }
 
 func (s *Store) consumed(ctx context.Context, c caller, consumer string, at postrider.Position) (out []byte, err error) {
-	err = c.call(ctx, query{sql: s.sql.consumed, args: []any{consumer, at.Partition, at.Epoch, at.Offset},
+	err = c.call(ctx, query{sql: s.sql.consumed, args: []any{consumer, at.Partition, at.Incarnation, at.Offset},
 		row: func(scan func(...any) error) error {
 			var some []byte
 			err := scan(&some)
@@ -209,21 +209,21 @@ func (s *Store) setVersion(ctx context.Context, c caller, consumer, key string, 
 		c.call(ctx, query{sql: s.sql.setVersion, args: []any{consumer, key, version}}))
 }
 
-// forgetSQL: $1 consumer, $2 age in microseconds, $3 limit. It addresses rows by ctid; claims never move.
-const forgetSQL = `
+// removeClaimsSQL: $1 consumer, $2 age in microseconds, $3 limit. It addresses rows by ctid; claims never move.
+const removeClaimsSQL = `
 delete from {claims} where ctid = any(array(
 	select ctid from {claims} where consumer = $1::text
 		and claimed_at < statement_timestamp() - $2::float8 * interval '1 microsecond'
 	order by claimed_at limit $3::int8))`
 
-// Forget implements store.Ledger. It finds claims by the index on age. If a crash loses the removal, it is repeated.
-func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
-	n, err := s.forget(ctx, forgetSQL, consumer, age, limit)
-	return n, translate(fmt.Sprintf("forget claims of consumer %q", consumer), err)
+// RemoveClaims implements store.Ledger. It finds claims by the index on age. If a crash loses the removal, it is repeated.
+func (s *Store) RemoveClaims(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+	n, err := s.removeOld(ctx, removeClaimsSQL, consumer, age, limit)
+	return n, translate(fmt.Sprintf("remove claims of consumer %q", consumer), err)
 }
 
-// forget runs a statement that removes old rows.
-func (s *Store) forget(ctx context.Context, text, name string, age time.Duration, limit int) (int, error) {
+// removeOld runs a statement that removes old rows.
+func (s *Store) removeOld(ctx context.Context, text, name string, age time.Duration, limit int) (int, error) {
 	if _, err := s.open(ctx); err != nil {
 		return 0, err
 	}

@@ -23,7 +23,7 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []store.Cl
 	if err != nil {
 		return nil, nil, translate("begin and claim messages", err)
 	}
-	return tx, claim.standings(), nil
+	return tx, claim.results(), nil
 }
 
 // BeginWatermark implements store.BeginBatcher.
@@ -31,7 +31,7 @@ func (s *Store) BeginWatermark(ctx context.Context, consumer string, at postride
 	tx pgx.Tx, before store.Watermark, held []string, err error,
 ) {
 	steps := []query{
-		{sql: s.sql.lockMark, args: []any{consumer, at.Partition, at.Epoch}},
+		{sql: s.sql.lockMark, args: []any{consumer, at.Partition, at.Incarnation}},
 		s.readMark(consumer, at, &before),
 		moveMark(s.sql.passMark, consumer, at, consumed),
 	}

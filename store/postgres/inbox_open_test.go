@@ -41,9 +41,9 @@ func TestTransactionBegunWithAClaim(t *testing.T) {
 		ctx := t.Context()
 		claim := func(msgs ...store.ClaimRequest) (pgx.Tx, []store.ClaimResult) {
 			t.Helper()
-			tx, standings, err := b.BeginClaim(ctx, "c", msgs)
+			tx, results, err := b.BeginClaim(ctx, "c", msgs)
 			must(t, err)
-			return tx, standings
+			return tx, results
 		}
 		want := func(what string, got []store.ClaimResult, want ...store.ClaimResult) {
 			if !slices.Equal(got, want) {
@@ -75,7 +75,7 @@ func TestTransactionBegunWithAClaim(t *testing.T) {
 func TestTransactionBegunWithAWatermark(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		at := postrider.Position{Partition: "p", Epoch: "1"}
+		at := postrider.Position{Partition: "p", Incarnation: "1"}
 		begin := func(offset int64, want store.Watermark, keys ...string) pgx.Tx {
 			t.Helper()
 			at.Offset = offset
@@ -108,7 +108,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 		}
 		must(t, b.Commit(ctx, second))
 		must(t, b.Rollback(ctx, begin(1, store.Watermark{Known: true, Offset: 10})))
-		at.Epoch = "2"
+		at.Incarnation = "2"
 		must(t, b.Rollback(ctx, begin(1, store.Watermark{Earlier: "1"})))
 	})
 }
@@ -117,7 +117,7 @@ func TestTransactionBegunWithAWatermark(t *testing.T) {
 func TestFirstWatermarkIsWaitedFor(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()
-		at := postrider.Position{Partition: "p", Epoch: "1", Offset: 7}
+		at := postrider.Position{Partition: "p", Incarnation: "1", Offset: 7}
 		first, _, _, err := b.BeginWatermark(ctx, "c", at, nil, nil)
 		must(t, err)
 		var second pgx.Tx
@@ -154,9 +154,9 @@ func TestTransactionThatCannotBeBegunLeavesNothing(t *testing.T) {
 		if n := b.pool.Stat().AcquiredConns(); n != 0 {
 			t.Errorf("%d connections are still in use", n)
 		}
-		tx, standings, err := b.BeginClaim(t.Context(), "c", []store.ClaimRequest{{ID: "b"}})
-		if err != nil || !standings[0].Fresh {
-			t.Fatalf("claim: %+v, %v", standings, err)
+		tx, results, err := b.BeginClaim(t.Context(), "c", []store.ClaimRequest{{ID: "b"}})
+		if err != nil || !results[0].Fresh {
+			t.Fatalf("claim: %+v, %v", results, err)
 		}
 		must(t, b.Rollback(t.Context(), tx))
 	})

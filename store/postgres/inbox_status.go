@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	_, err = pgx.ForEachRow(rows, []any{&name, &n, &oldest}, func() error {
 		places[name] = len(out)
 		out = append(out, store.ConsumerStatus{
-			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit},
+			Name: name, Oldest: time.Duration(oldest) * time.Microsecond, Remembered: stored.Count(n),
 		})
 		return nil
 	})
@@ -54,7 +55,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 	}
 	var w store.WatermarkStatus
 	var moved int64
-	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Epoch, &w.Offset, &moved}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &w.Partition, &w.Incarnation, &w.Offset, &moved}, func() error {
 		w.Moved = time.Duration(moved) * time.Microsecond
 		if i, known := places[name]; known {
 			out[i].Watermarks = append(out[i].Watermarks, w)

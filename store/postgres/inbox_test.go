@@ -30,7 +30,7 @@ func TestInboxWithSimpleProtocol(t *testing.T) {
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
-func TestInboxBehindPgBouncer(t *testing.T) {
+func TestInboxOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
 	storetest.Inbox(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
@@ -179,7 +179,7 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	}
 	defer func() { _ = old.Rollback(ctx) }()
 	one[int64](t, old, "select count(*) from "+b.table("watermark_moves"))
-	at := postrider.Position{Epoch: "e", Partition: "p"}
+	at := postrider.Position{Incarnation: "e", Partition: "p"}
 	tx, err := b.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -200,8 +200,8 @@ func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
 	}
 }
 
-// TestConsumerThatSleptPutsAsideInPresentPartitions: another process changed the number of partitions.
-func TestConsumerThatSleptPutsAsideInPresentPartitions(t *testing.T) {
+// TestConsumerThatSleptParksInPresentPartitions: another process changed the number of partitions.
+func TestConsumerThatSleptParksInPresentPartitions(t *testing.T) {
 	t.Parallel()
 	b, ctx := setup(t, postgres.Config{Partitions: 8}), t.Context()
 	other := open(t, b.pool, postgres.Config{Schema: b.config.Schema})

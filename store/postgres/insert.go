@@ -64,6 +64,8 @@ select ` + presentPartitionSQL + `, ` + plainSQL + `, subject, tenant, aggregate
 type inserts struct {
 	partitions                                 int
 	plain, one, plainMany, many, manyFromTexts string
+	// checked maps the first four to statements that fail with a division by zero unless they write every message.
+	checked map[string]string
 }
 
 // insertsFor returns the statements for a number of partitions, cached while it stays the same.
@@ -84,8 +86,16 @@ func (s *Store) insertsFor(partitions int) *inserts {
 		many:          expand(columns, insertSQL+columnsSQL+arraysSQL+namesSQL),
 		manyFromTexts: expand(columns, insertSQL+columnsSQL+`* from unnest(`+textArraysSQL+`)`+namesSQL),
 	}
+	i.checked = map[string]string{
+		i.plain: checkedSQL(i.plain, "1"), i.one: checkedSQL(i.one, "1"),
+		i.plainMany: checkedSQL(i.plainMany, "cardinality($1::int2[])"), i.many: checkedSQL(i.many, "cardinality($1::int2[])"),
+	}
 	s.inserts.Store(i)
 	return i
+}
+
+func checkedSQL(insert, messages string) string {
+	return "with written as (" + insert + "\nreturning 1) select 1 / (count(*) = " + messages + ")::int from written"
 }
 
 // typed returns the statement that inserts messages, and its parameters.

@@ -157,9 +157,9 @@ func TestRedriveSeesThatTheKeyIsReleased(t *testing.T) {
 	}
 }
 
-// TestSettlementBehindAnotherIsLost: while a settlement waits, another settlement of the partition is committed, as when the
+// TestSettlementAfterAnotherIsLost: while a settlement waits, another settlement of the partition is committed, as when the
 // network delivers a repeated one.
-func TestSettlementBehindAnotherIsLost(t *testing.T) {
+func TestSettlementAfterAnotherIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
 	l := b.lease(t, "r")[0]
@@ -196,31 +196,31 @@ func TestDecisionsLockInOneOrder(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), "select 1 from "+b.table("leases")+" for key share"); err != nil {
 			t.Fatal(err)
 		}
-		whileLocked(t, b, &thenLetters{Tx: tx, lock: "select 1 from " + b.table("dead") + " for update nowait"}, func() (int, error) {
+		whileLocked(t, b, &thenDead{Tx: tx, lock: "select 1 from " + b.table("dead") + " for update nowait"}, func() (int, error) {
 			return deadletter.New(b).DiscardDead(context.WithoutCancel(t.Context()), filter, "olga", "x", 0)
 		})
 		b.exec(t, "update "+b.table("dead")+" set state = 'open', resolved_at = null")
 	}
 }
 
-// thenLetters locks the dead letters before it commits.
-type thenLetters struct {
+// thenDead locks the dead letters before it commits.
+type thenDead struct {
 	pgx.Tx
 	lock string
 }
 
-func (tx *thenLetters) Commit(ctx context.Context) error {
+func (tx *thenDead) Commit(ctx context.Context) error {
 	if _, err := tx.Exec(ctx, tx.lock); err != nil {
 		return err
 	}
 	return tx.Tx.Commit(ctx)
 }
 
-// TestLettersAreDecidedAboutWhilePartitionsChange: an operator, or a process that drives a redrive, has selected dead letters
+// TestDeadLettersAreDecidedAboutWhilePartitionsChange: an operator, or a process that drives a redrive, has selected dead letters
 // while the number of partitions is changed, which moves them.
-func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
+func TestDeadLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 	t.Parallel()
-	const letters = 8
+	const deadLetters = 8
 	for name, decide := range map[string]func(ctx context.Context, b *bundle, redrive int64) (int, error){
 		"redrive letters": func(ctx context.Context, b *bundle, _ int64) (int, error) {
 			return deadletter.New(b).RedriveDead(ctx, store.DeadFilter{}, "olga", 0)
@@ -237,7 +237,7 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 			t.Parallel()
 			ctx, b := t.Context(), setup(t, postgres.Config{Partitions: 1})
 			var dead []store.ArchivedDead
-			for _, m := range newMessages(letters) {
+			for _, m := range newMessages(deadLetters) {
 				dead = append(dead, store.ArchivedDead{DeadLetter: store.DeadLetter{Relay: "r", Message: m, DiedAt: time.Now(), State: store.DeadOpen}})
 			}
 			if _, err := deadletter.New(b).ImportDead(ctx, dead); err != nil {
@@ -255,8 +255,8 @@ func TestLettersAreDecidedAboutWhilePartitionsChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := whileLocked(t, b, tx, func() (int, error) { return decide(ctx, b, r.ID) })
-			if open, err := deadletter.New(b).CountDead(ctx, store.DeadFilter{}); n != letters || open != 0 || err != nil {
-				t.Errorf("%d of %d letters were decided about, %d are open, %v", n, letters, open, err)
+			if open, err := deadletter.New(b).CountDead(ctx, store.DeadFilter{}); n != deadLetters || open != 0 || err != nil {
+				t.Errorf("%d of %d letters were decided about, %d are open, %v", n, deadLetters, open, err)
 			}
 		})
 	}

@@ -18,13 +18,13 @@ type lateGroup struct {
 	ceiling   string   // of those that are not listed; the snapshot's xmax if there are none
 	seen      int      // late rows that arrived
 	end       int64    // the sequence of the last of them
-	// behind has the partitions with late rows after the page; nil if not known.
-	behind map[int]bool
+	// further has the partitions with late rows after the page; nil if not known.
+	further map[int]bool
 }
 
 // more reports whether a partition of the group may have late rows after the page.
 func (g *lateGroup) more(partition, limit int) bool {
-	return g.seen >= limit && (g.behind == nil || g.behind[partition])
+	return g.seen >= limit && (g.further == nil || g.further[partition])
 }
 
 // maxListed is how many transactions beyond a snapshot are looked up individually.
@@ -54,9 +54,9 @@ func newLateGroup(c cursor, partitions int) (*lateGroup, error) {
 	return g, nil
 }
 
-// lateBehindSQL returns the partitions of a group that have late rows after its page. It reads all of these rows, once per bulk:
+// moreLateSQL returns the partitions of a group that have late rows after its page. It reads all of these rows, once per bulk:
 // $1 snapshot, $2 upTo, $3 page, $4 positions, $5 listed, $6 ceiling, $7 the largest position; see fetchSQL.
-const lateBehindSQL = `
+const moreLateSQL = `
 select distinct partition::int4 from (
 	select l.partition
 	from (select pg_snapshot_xip($1::text::pg_snapshot) as x union all select unnest($5::text::xid8[])) as t
@@ -72,21 +72,21 @@ select distinct partition::int4 from (
 		and pg_visible_in_snapshot(l.xid, $2::text::pg_snapshot)
 ) as l`
 
-// lookBehind finds the partitions that have late rows after the first page of a bulk, so that the others need not wait until the
+// findMoreLate finds the partitions that have late rows after the first page of a bulk, so that the others need not wait until the
 // bulk is delivered. It need not see what the fetch saw: rows visible in upTo stay visible.
-func (f *fetch) lookBehind(ctx context.Context) error {
+func (f *fetch) findMoreLate(ctx context.Context) error {
 	for _, g := range f.groups {
 		if g.seen < f.limit || g.cursor.upTo != "" || g.size == 1 {
 			continue
 		}
 		results, err := implicit(ctx, f.store.pool, planSQL, func(b *pgx.Batch) {
-			b.Queue(f.store.names.expand(lateBehindSQL), g.cursor.snapshot, f.snapshot, g.end, arrayOf(g.positions),
+			b.Queue(f.store.names.expand(moreLateSQL), g.cursor.snapshot, f.snapshot, g.end, arrayOf(g.positions),
 				arrayOf(g.listed), g.ceiling, g.last)
 		})
 		if err != nil {
 			return fmt.Errorf("read after a page of late messages: %w", err)
 		}
-		g.behind, err = readHolding(results)
+		g.further, err = readHolding(results)
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}

@@ -66,7 +66,7 @@ func (s *Store) Leave(ctx context.Context, name string, owner store.Owner) error
 		_, err := s.pool.Exec(ctx, s.sql.leave, name, owner.ID)
 		return struct{}{}, err
 	})
-	s.beats.closeIdle() // another relay of this process reopens it
+	s.heartbeats.closeIdle() // another relay of this process reopens it
 	return translate("leave relay "+name, err)
 }
 

@@ -88,7 +88,7 @@ func relayAndConsumer(t *testing.T, store *postgres.Store, logger *slog.Logger,
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := inbox.New[pgx.Tx](store, inbox.Config{})
+	in, err := inbox.New[pgx.Tx](store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestAttemptTimeoutBelowIdleLimit(t *testing.T) {
 			t.Errorf("%s: %v", c.AttemptTimeout, err)
 		}
 	}
-	in, err := inbox.New[pgx.Tx](b.Store, inbox.Config{})
+	in, err := inbox.New[pgx.Tx](b.Store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,10 +51,10 @@ func TestStoreWithSimpleProtocol(t *testing.T) {
 	contract(t, dsn, postgres.Config{})
 }
 
-// TestStoreBehindPgBouncer runs the contract through PgBouncer in transaction mode, where each transaction may use another
+// TestStoreOverPgBouncer runs the contract through PgBouncer in transaction mode, where each transaction may use another
 // connection, in the two modes without prepared statements: all of it with messages delivered after a flush, and the statements
 // of relays and operators with cached descriptions.
-func TestStoreBehindPgBouncer(t *testing.T) {
+func TestStoreOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
 	pgbouncer := startPgBouncer(t)

@@ -66,10 +66,10 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// asideSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor). A row has a key or a sequence; a consumer has
+// parkedStateSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor). A row has a key or a sequence; a consumer has
 // no sequences. Of the rows at or before the position, only those late to the stored cursor are looked up, by the index
 // (xid, seq): see fetchSQL.
-const asideSQL = `
+const parkedStateSQL = `
 with at as materialized (
 	select a.partition, coalesce(a.position, c.position, 0) as position, c.position as stored, c.snapshot, c.ceiling, c.page,
 		not exists (select from {relay_partitions} g
@@ -109,7 +109,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	}
 	var out store.ParkedState
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.aside, name, []int16{int16(partition)}, []int64{position})
+		b.Queue(s.sql.parkedState, name, []int16{int16(partition)}, []int64{position})
 	})
 	if err != nil {
 		return out, translate("read what is parked", err)
@@ -117,12 +117,12 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	defer results.Close()
 	rows, err := results.Query()
 	if err == nil {
-		err = readAside(rows, func(int) *store.ParkedState { return &out })
+		err = readParkedState(rows, func(int) *store.ParkedState { return &out })
 	}
 	return out, translate("read what is parked", err)
 }
 
-func readAside(rows pgx.Rows, of func(partition int) *store.ParkedState) error {
+func readParkedState(rows pgx.Rows, of func(partition int) *store.ParkedState) error {
 	var partition int
 	var key *string
 	var seq *int64

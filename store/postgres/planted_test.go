@@ -56,8 +56,8 @@ func TestPlantedFunctionsAreCalledUnqualified(t *testing.T) {
 	}
 }
 
-// TestPublishBesidePlanted: whoever publishes, in any way, calls no planted function, and the transaction keeps its search path.
-func TestPublishBesidePlanted(t *testing.T) {
+// TestPublishWithPlanted: whoever publishes, in any way, calls no planted function, and the transaction keeps its search path.
+func TestPublishWithPlanted(t *testing.T) {
 	t.Parallel()
 	b := clonedFrom(t, kind{4, plantedSQL}, dsn(t), postgres.Config{Partitions: 4}, 4)
 	ctx := t.Context()

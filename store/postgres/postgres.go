@@ -23,7 +23,7 @@ type Store struct {
 	migrations *migrate.Set
 	wake       signal.Broadcast
 	notifier   *notifier // nil unless Config.Notify
-	beats      *apart
+	heartbeats *ownConn
 	places     chan struct{} // slots for limited transactions
 
 	opening    sync.Mutex
@@ -45,6 +45,8 @@ var (
 	_ store.Administrator  = (*Store)(nil)
 	_ store.Records        = (*Store)(nil)
 	_ store.Outbox[pgx.Tx] = (*Store)(nil)
+
+	_ store.TxPipeliner[pgx.Tx] = (*Store)(nil)
 )
 
 // New returns a store on a pool. The caller closes the pool, after the store. New reads nothing: Open, or the first use, checks
@@ -62,7 +64,7 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 		return nil, err
 	}
 	n := newNames(c)
-	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, beats: newApart(pool)}
+	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, heartbeats: newOwnConn(pool)}
 	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {
@@ -80,7 +82,7 @@ func (s *Store) Open(ctx context.Context) error {
 
 // Close stops sending notifications, waits until the last one is sent, and closes the heartbeat connection.
 func (s *Store) Close() {
-	s.beats.close()
+	s.heartbeats.close()
 	if s.notifier != nil {
 		s.notifier.close()
 	}

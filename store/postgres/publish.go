@@ -26,8 +26,19 @@ const (
 // Begin implements store.Outbox and store.Transactor. The transaction is READ COMMITTED, whatever the database's default is;
 // begin one yourself if you need another level.
 func (s *Store) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := s.pool.BeginTx(ctx, readCommitted)
 	return tx, translate("begin", err)
+}
+
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+
+// BeginPipelined implements store.TxPipeliner. The transaction is like that of Begin.
+func (s *Store) BeginPipelined(ctx context.Context) (pgx.Tx, error) {
+	tx, err := beginPipelined(ctx, s.pool, readCommitted)
+	if err != nil {
+		return nil, translate("begin", err)
+	}
+	return tx, nil
 }
 
 // Commit implements store.Outbox. Errors: store.ErrNoTransaction.
@@ -58,6 +69,9 @@ func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message
 	if err != nil {
 		return err
 	}
+	if p, ok := tx.(*pipelinedTx); ok {
+		return p.insertAll(ctx, msgs, s.insertsFor(n))
+	}
 	return insertAll(msgs, s.insertsFor(n).typed, func(sql string, args []any) (int64, error) {
 		tag, err := tx.Exec(ctx, sql, args...)
 		return tag.RowsAffected(), err
@@ -77,9 +91,18 @@ func insertAll(msgs []*postrider.Message, statement func(chunk []*postrider.Mess
 		if err != nil {
 			return translate("insert messages", err)
 		}
-		if n != int64(len(chunk)) {
-			return fmt.Errorf("insert messages: the database wrote %d of %d; look for a trigger or rule on the outbox's log", n, len(chunk))
+		if err := allInserted(n, len(chunk)); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+var errNotInserted = errors.New("insert messages: the database did not write all; look for a trigger or rule on the outbox's log")
+
+func allInserted(n int64, of int) error {
+	if n != int64(of) {
+		return fmt.Errorf("%w: %d of %d", errNotInserted, n, of)
 	}
 	return nil
 }

@@ -15,18 +15,18 @@ import (
 const (
 	identitySQL = `select m.system_identifier, c.system_identifier from {meta} m, pg_control_system() c`
 
-	// behindSQL says whether the sequence is, or was, lower than what the log or a cursor has seen, as after a copy without the
+	// tooLowSQL says whether the sequence is, or was, lower than what the log or a cursor has seen, as after a copy without the
 	// sequence. New messages may have passed that point before the check. Then sequences were assigned twice, or a cursor is past
 	// rows that were written after it was settled there.
-	behindSQL = `
+	tooLowSQL = `
 select (select last_value from {log_seq_seq}) < coalesce(greatest(
 		(select max(seq) from {log}), (select max(c.position) from {cursors} c where ` + readsSQL + `)), 0)
 	or exists (select 1 from {log} group by seq having count(*) > 1)
 	or exists (select 1 from {cursors} c join {log} l on l.partition = c.partition
 		where ` + readsSQL + ` and l.seq <= c.position and l.created_at > c.settled_at)`
 
-	// advanceAsideSQL raises the sequence of messages that consumers park or dead-letter above every existing row.
-	advanceAsideSQL = `
+	// advanceParkedSQL raises the sequence of messages that consumers park or dead-letter above every existing row.
+	advanceParkedSQL = `
 select setval('{aside_seq}', greatest((select last_value from {aside_seq}), (select max(seq) from {parked}),
 	(select max(seq) from {dead}), 1))`
 
@@ -73,12 +73,12 @@ func (s *Store) checkRestored(ctx context.Context) error {
 	}
 	s.config.Logger.Warn("postrider: the outbox was restored from another cluster; relays go back to before the oldest message " +
 		"that may not have been delivered, so some are delivered again")
-	highest, behind, err := s.setBack(ctx)
+	highest, tooLow, err := s.setBack(ctx)
 	if err != nil {
 		return translate("adopt the restored outbox", err)
 	}
 	var advance []step
-	if behind { // the target segment exists, committed, before the sequence is set
+	if tooLow { // the target segment exists, committed, before the sequence is set
 		target, err := s.cover(ctx, highest)
 		if err != nil {
 			return translate("adopt the restored outbox", err)
@@ -107,15 +107,15 @@ func (s *Store) restore(ctx context.Context, advance []step) func(tx pgx.Tx) err
 		if _, err := tx.Exec(ctx, s.names.expand(takeBackSQL)); err != nil {
 			return err
 		}
-		var behind bool
-		if err := tx.QueryRow(ctx, s.names.expand(behindSQL)).Scan(&behind); err != nil {
+		var tooLow bool
+		if err := tx.QueryRow(ctx, s.names.expand(tooLowSQL)).Scan(&tooLow); err != nil {
 			return err
 		}
-		steps := append(slices.Clone(advance), step{sql: advanceAsideSQL})
-		if behind {
+		steps := append(slices.Clone(advance), step{sql: advanceParkedSQL})
+		if tooLow {
 			steps = append(steps, step{sql: renumberSQL})
 		}
-		steps = append(steps, []step{{sql: rewindSQL, args: []any{behind}}, {sql: freezeSQL}, {sql: restoredSQL}}...)
+		steps = append(steps, []step{{sql: rewindSQL, args: []any{tooLow}}, {sql: freezeSQL}, {sql: restoredSQL}}...)
 		for _, st := range steps {
 			if _, err := tx.Exec(ctx, s.names.expand(st.sql), st.args...); err != nil {
 				return fmt.Errorf("adopt the restored outbox: %w", err)

@@ -51,8 +51,8 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	}
 }
 
-// TestSequenceBehindTheLogStartsOver: a copy left the sequence behind, as logical replication does.
-func TestSequenceBehindTheLogStartsOver(t *testing.T) {
+// TestSequenceBelowTheLogStartsOver: a copy left the sequence behind, as logical replication does.
+func TestSequenceBelowTheLogStartsOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1})
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) select 0, i::text, 't', 'x' from generate_series(1, 10) as i", b.table("log")))

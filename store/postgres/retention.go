@@ -39,6 +39,9 @@ func (m *maintenance) dropOld(ctx context.Context, r store.Retention) error {
 		if g.name == m.ended { // a statement may be about to write the number that it has just drawn
 			continue
 		}
+		if r.KeepFrom > 0 && g.to > r.KeepFrom {
+			break
+		}
 		if !g.empty {
 			_, last, err := m.ends(ctx, g)
 			if code(err) == undefinedTable { // another process dropped it

@@ -59,18 +59,18 @@ func TestRowsOfOtherPrograms(t *testing.T) {
 	if !slices.Equal(got, delivered) {
 		t.Errorf("delivered %q, want %q", got, delivered)
 	}
-	var letters []string
+	var deadLetters []string
 	for l, err := range deadletter.New(b).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		letters = append(letters, l.Message.ID)
+		deadLetters = append(deadLetters, l.Message.ID)
 		if l.Reason != postrider.Undecodable || l.Cause == "" {
 			t.Errorf("dead letter %+v", l)
 		}
 	}
-	if !slices.Equal(letters, dead) {
-		t.Errorf("dead letters of %q, want %q", letters, dead)
+	if !slices.Equal(deadLetters, dead) {
+		t.Errorf("dead letters of %q, want %q", deadLetters, dead)
 	}
 	var archive bytes.Buffer
 	if n, err := deadletter.New(b).Export(t.Context(), &archive, store.DeadFilter{}); int(n) != len(dead) || err != nil {

@@ -154,19 +154,20 @@ func (s *Store) purgeIn(ctx context.Context, c caller, endedFor time.Duration, l
 	return len(roots), c.call(ctx, query{sql: expand(purgeRunsSQL), args: []any{array(runs, quoted)}})
 }
 
-// purgeRecordsSQL: $1 age in microseconds, $2 limit.
+// purgeRecordsSQL: $1 age in microseconds, $2 limit, $3 participant. The index of purge_from serves it: the other one would read all
+// records of the participant.
 const purgeRecordsSQL = `
 with gone as (
 	delete from {saga_records} where ctid = any(array(
 		select ctid from {saga_records} where purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond'
-		order by purge_from limit $2::int8 for update skip locked)) returning 1
+		and participant || '' = $3::text order by purge_from limit $2::int8 for update skip locked)) returning 1
 )
 select count(*) from gone`
 
 // PurgeSagaRecords implements store.SagaMaintenance. If a crash loses the removal, it is repeated.
-func (s *Store) PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (n int, err error) {
+func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (n int, err error) {
 	err = s.readSagas(ctx, "purge records of sagas", query{sql: settlePlanSQL}, query{
-		sql: purgeRecordsSQL, args: []any{savedFor.Microseconds(), int64(limit)},
+		sql: purgeRecordsSQL, args: []any{savedFor.Microseconds(), int64(limit), participant},
 		row: func(scan func(dest ...any) error) error { return scan(&n) },
 	})
 	return n, err

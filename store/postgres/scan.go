@@ -79,8 +79,8 @@ func (d *decoder) int(i int) (int64, error) {
 	return 0, fmt.Errorf("an integer of %d bytes", len(v))
 }
 
-// postgresEpoch is 2000-01-01 in microseconds since 1970.
-const postgresEpoch = 946_684_800_000_000
+// postgresYear2000 is 2000-01-01 in microseconds since 1970.
+const postgresYear2000 = 946_684_800_000_000
 
 // time reads a timestamptz; null is the zero time, infinity the end of the year 9999, and -infinity the beginning of the year 1,
 // which is the zero time.
@@ -111,7 +111,7 @@ func (d *decoder) time(i int) (time.Time, error) {
 	case math.MinInt64:
 		return time.Time{}, nil
 	default:
-		return time.UnixMicro(micros + postgresEpoch).UTC(), nil
+		return time.UnixMicro(micros + postgresYear2000).UTC(), nil
 	}
 }
 

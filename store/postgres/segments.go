@@ -112,6 +112,7 @@ func (s *Store) Maintain(ctx context.Context, r store.Retention) (store.Maintain
 		{"prepare segments", m.prepare},
 		{"move messages to partitions that exist", m.place},
 		{"drop segments", m.dropOld},
+		{"add up deliveries", m.addUp},
 	} {
 		if err := step.do(ctx, r); err != nil {
 			return m.done(), translate(step.doing, err)

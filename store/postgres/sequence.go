@@ -35,8 +35,8 @@ var rewindAllSQL = strings.ReplaceAll(rewindSQL, "$1::bool", "true")
 // beginning of the log: it cannot tell which messages were written meanwhile below a cursor.
 func (m *maintenance) repairSequence(ctx context.Context, _ store.Retention) error {
 	s := m.store
-	highest, behind, err := s.setBack(ctx)
-	if err != nil || !behind {
+	highest, tooLow, err := s.setBack(ctx)
+	if err != nil || !tooLow {
 		return err
 	}
 	s.config.Logger.Warn("postrider: the sequence of the outbox was set back; it is set beyond what it has assigned before, and relays deliver again "+
@@ -53,19 +53,19 @@ func (m *maintenance) repairSequence(ctx context.Context, _ store.Retention) err
 }
 
 // setBack returns the highest number ever assigned, as far as the outbox knows, and whether the sequence is lower.
-func (s *Store) setBack(ctx context.Context) (highest int64, behind bool, err error) {
+func (s *Store) setBack(ctx context.Context) (highest int64, tooLow bool, err error) {
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) { b.Queue(s.names.expand(setBackSQL)) })
 	if err != nil {
 		return 0, false, err
 	}
 	rows, err := results.Query()
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&highest}, func() error { behind = true; return nil })
+		_, err = pgx.ForEachRow(rows, []any{&highest}, func() error { tooLow = true; return nil })
 	}
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
 	}
-	return highest, behind, err
+	return highest, tooLow, err
 }
 
 // cover makes sure that a segment covers a number at least a margin above highest, and returns that number. A sequence set to it

@@ -170,7 +170,7 @@ type step struct {
 
 // settle applies settlements in one transaction and returns the keys that are no longer held.
 func (s *Store) settle(ctx context.Context, name string, partitions int, settlements []store.Settlement) ([]string, error) {
-	in, err := gather(settlements, partitions)
+	in, err := gather(name, settlements, partitions)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}

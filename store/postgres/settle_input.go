@@ -65,7 +65,7 @@ func (m *moves) add(st *store.Settlement) error {
 type item struct {
 	partition     int
 	seq           int64
-	key           string
+	key           string // of a message to dead-letter: who has discarded it, "" for nobody
 	reason, cause string
 	attempts      int
 	// attempt is that of the history entry, if cause is not empty.
@@ -133,7 +133,7 @@ with mine as materialized (
 )`
 
 // gather sorts the contents of settlements by statement.
-func gather(settlements []store.Settlement, partitions int) (*settleInput, error) {
+func gather(name string, settlements []store.Settlement, partitions int) (*settleInput, error) {
 	in := &settleInput{}
 	for i := range settlements {
 		st := &settlements[i]
@@ -150,7 +150,7 @@ func gather(settlements []store.Settlement, partitions int) (*settleInput, error
 			in.park(st.Partition, p)
 		}
 		for _, d := range st.Dead {
-			in.addDead(st.Partition, d)
+			in.addDead(name, st.Partition, d)
 		}
 		in.addKeys(st)
 		in.unrouted.add(st)
@@ -179,9 +179,12 @@ func (in *settleInput) park(partition int, p store.ParkOutcome) {
 	in.parkAgain.addMessage(it)
 }
 
-func (in *settleInput) addDead(partition int, d store.DeadOutcome) {
+func (in *settleInput) addDead(name string, partition int, d store.DeadOutcome) {
 	it := item{partition: partition, seq: d.Sequence, reason: oneText(d.Reason, maxCause),
 		cause: oneText(d.Cause, maxCause), attempts: d.Attempts, attempt: d.Attempts}
+	if d.Discarded {
+		it.key = name
+	}
 	if !d.FromLog || in.parkFromLog.has(it) {
 		in.dead.addMessage(it)
 		return

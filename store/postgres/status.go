@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -31,10 +32,12 @@ const (
 
 	partitionStatusSQL = `
 select g.relay, kind, g.partition::int4, %s, c.n, case when kind = 'relay' then c.position else 0 end, b.count, coalesce(b.oldest, now),
-	c.settled_at, c.delivered, c.failed, now
+	c.settled_at, d.delivered, c.failed, now
 from (select clock_timestamp() as now) as clock, (select g.relay, g.partition, ` + kindSQL + ` as kind from {relay_partitions} g) as g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+cross join lateral (
+	select sum(delivered)::int8 as delivered from {cursors} d where d.relay = g.relay and d.partition = g.partition) as d
 cross join lateral (
 	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` and kind = 'relay' limit $1::int8) as u) as b
 order by g.relay, g.partition`
@@ -70,13 +73,13 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	st := statusReader{store: s}
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
 		func(tx pgx.Tx) error { return st.read(ctx, tx) })
-	return st.out, translate("status", err)
+	return st.rows.Status(), translate("status", err)
 }
 
-// statusReader assembles a status.
+// statusReader reads the rows of a status.
 type statusReader struct {
 	store *Store
-	out   store.Status
+	rows  stored.StatusRows
 }
 
 func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
@@ -84,11 +87,10 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	now := r.store.names.expand("select clock_timestamp(), {partitions}()")
-	if err := tx.QueryRow(ctx, now).Scan(&r.out.Now, &r.out.Partitions); err != nil {
+	if err := tx.QueryRow(ctx, now).Scan(&r.rows.Now, &r.rows.Partitions); err != nil {
 		return err
 	}
-	r.out.Now = r.out.Now.UTC()
-	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.relays, r.partitions, r.owners, r.filters} {
+	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.relays, r.cursors, r.processes, r.filters} {
 		if err := part(ctx, tx); err != nil {
 			return err
 		}
@@ -109,41 +111,28 @@ func (r *statusReader) query(ctx context.Context, tx pgx.Tx, sql string, args, d
 	return err
 }
 
-func (r *statusReader) relay(name string) *store.RelayStatus {
-	for i := range r.out.Relays {
-		if r.out.Relays[i].Name == name {
-			return &r.out.Relays[i]
-		}
-	}
-	r.out.Relays = append(r.out.Relays, store.RelayStatus{Name: name, Kind: store.KindRelay})
-	return &r.out.Relays[len(r.out.Relays)-1]
-}
-
 // restoredLatelySQL returns when the outbox was restored from another cluster, for a week afterwards.
 const restoredLatelySQL = `select restored_at from {meta} where restored_at > clock_timestamp() - interval '7 days'`
 
 func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
 	var at time.Time
 	return r.query(ctx, tx, restoredLatelySQL, nil, []any{&at}, func() {
-		r.out.Notices = append(r.out.Notices, fmt.Sprintf("the outbox was restored from another cluster, noticed at %s: "+
+		r.rows.Notices = append(r.rows.Notices, fmt.Sprintf("the outbox was restored from another cluster, noticed at %s: "+
 			"relays went back and delivered some messages again", at.UTC().Format(time.RFC3339)))
 	})
 }
 
 func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {
-	var name string
-	var parked, held, dead int64
+	var row stored.RelayRow
 	var oldestParked, oldestDead, now time.Time
-	dests := []any{&name, &parked, &oldestParked, &held, &dead, &oldestDead, &now}
+	dests := []any{&row.Relay, &row.Parked, &oldestParked, &row.Held, &row.Dead, &oldestDead, &now}
 	return r.query(ctx, tx, relayStatusSQL, []any{int64(store.CountLimit + 1)}, dests, func() {
-		st := r.relay(name)
-		st.Parked, st.OldestParked = count(parked), now.Sub(oldestParked)
-		st.Held = count(held)
-		st.Dead, st.OldestDead = count(dead), now.Sub(oldestDead)
+		row.OldestParked, row.OldestDead = now.Sub(oldestParked), now.Sub(oldestDead)
+		r.rows.Relays = append(r.rows.Relays, row)
 	})
 }
 
-func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
+func (r *statusReader) cursors(ctx context.Context, tx pgx.Tx) error {
 	var standby bool
 	if err := tx.QueryRow(ctx, "select pg_catalog.pg_is_in_recovery()").Scan(&standby); err != nil {
 		return err
@@ -152,44 +141,44 @@ func (r *statusReader) partitions(ctx context.Context, tx pgx.Tx) error {
 	if standby { // unlogged tables cannot be read there
 		lease = noLeaseSQL
 	}
-	var name string
-	var kind store.Kind
+	var c stored.CursorRow
 	var owner *string
 	var until *time.Time
-	var p store.PartitionStatus
-	var backlog, delivered, failed int64
 	var oldest, settled, now time.Time
-	dests := []any{&name, &kind, &p.Partition, &owner, &until, &p.Settlements, &p.Position, &backlog, &oldest, &settled, &delivered,
-		&failed, &now}
+	dests := []any{&c.Relay, &c.Kind, &c.Partition, &owner, &until, &c.Settlements, &c.Position, &c.Undelivered, &oldest, &settled,
+		&c.Delivered, &c.Failed, &now}
 	return r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), []any{int64(store.CountLimit + 1)}, dests, func() {
-		p.Owner, p.LeaseLeft = "", 0
+		c.Owner, c.LeaseLeft = "", 0
 		if owner != nil && until != nil {
-			p.Owner, p.LeaseLeft = *owner, until.Sub(now)
+			c.Owner, c.LeaseLeft = *owner, until.Sub(now)
 		}
-		p.Backlog, p.Age, p.SettledAgo = count(backlog), now.Sub(oldest), now.Sub(settled)
-		st := r.relay(name)
-		st.Kind, st.Partitions = kind, append(st.Partitions, p)
-		n := st.Backlog.N + p.Backlog.N
-		st.Backlog = store.Count{N: min(n, store.CountLimit), AtLeast: st.Backlog.AtLeast || p.Backlog.AtLeast || n > store.CountLimit}
-		st.Age = max(st.Age, p.Age)
-		st.Delivered += delivered
-		st.Failed += failed
+		c.Age, c.SettledAgo = now.Sub(oldest), now.Sub(settled)
+		r.rows.Cursors = append(r.rows.Cursors, c)
 	})
 }
 
-func (r *statusReader) owners(ctx context.Context, tx pgx.Tx) error {
-	var name string
-	var o store.OwnerStatus
+func (r *statusReader) processes(ctx context.Context, tx pgx.Tx) error {
+	var p stored.ProcessRow
 	var seen, now time.Time
-	dests := []any{&name, &o.ID, &o.Host, &o.Version, &o.Alive, &seen, &o.Started, &now}
+	dests := []any{&p.Relay, &p.ID, &p.Host, &p.Version, &p.Alive, &seen, &p.Started, &now}
 	return r.query(ctx, tx, ownersSQL, nil, dests, func() {
-		o.SeenAgo, o.Started = now.Sub(seen), o.Started.UTC()
-		st := r.relay(name)
-		st.Owners = append(st.Owners, o)
+		p.SeenAgo, p.Started = now.Sub(seen), p.Started.UTC()
+		r.rows.Processes = append(r.rows.Processes, p)
 	})
 }
 
-// count converts a count that stops one above store.CountLimit.
-func count(n int64) store.Count {
-	return store.Count{N: min(n, store.CountLimit), AtLeast: n > store.CountLimit}
+// filters reads the topics that each relay takes and the topics that no relay takes.
+func (r *statusReader) filters(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, r.store.names.expand(filtersSQL))
+	if err != nil {
+		return err
+	}
+	if r.rows.Topics, err = readFilters(rows); err != nil {
+		return err
+	}
+	var u store.UnroutedTopic
+	return r.query(ctx, tx, unroutedSQL, []any{int64(store.MaxUnroutedTopics)}, []any{&u.Topic, &u.Count, &u.FirstAt, &u.LastAt}, func() {
+		u.FirstAt, u.LastAt = u.FirstAt.UTC(), u.LastAt.UTC()
+		r.rows.Unrouted = append(r.rows.Unrouted, u)
+	})
 }

@@ -7,8 +7,11 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
+
+var _ store.Administrator = (*Store)(nil)
 
 const (
 	livingSQL = `SELECT relay, owner, host FROM {prefix}relays WHERE (?1 = '' OR relay = ?1) AND alive_until > ?2
@@ -53,7 +56,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		err := t.get(ctx, anyUndeliveredSQL, nil, &name, &partition)
 		if err == nil {
 			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"forget it if it is gone for good", store.ErrUndelivered, name, partition)
+				"remove it if it is gone for good", store.ErrUndelivered, name, partition)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -102,7 +105,7 @@ func (t txn) repartition(ctx context.Context, n int) error {
 
 // moveKeys gives every key of a table its partition among n.
 func (t txn) moveKeys(ctx context.Context, table string, n int) error {
-	keys, err := t.strings(ctx, fmt.Sprintf(keysSQL, table))
+	keys, err := stored.Column[string](ctx, t.query, fmt.Sprintf(keysSQL, table))
 	for _, key := range keys {
 		if err == nil {
 			_, err = t.exec(ctx, fmt.Sprintf(moveKeySQL, table), postrider.PartitionOf(key, "", n), key)

@@ -55,7 +55,7 @@ func (s *Store) Attempts(ctx context.Context, messageID string) (out []postrider
 			a := postrider.DeliveryAttempt{MessageID: messageID}
 			var at, took int64
 			err := rows.Scan(&a.Relay, &at, &a.Attempt, &took, &a.Outcome, &a.Status, &a.Answer, &a.Error, &a.RequestSHA256)
-			a.At, a.Took = stored.Time(at), micros(took)
+			a.At, a.Took = stored.Time(at), stored.Duration(took)
 			out = append(out, a)
 			return err
 		})

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -14,9 +13,9 @@ import (
 
 const (
 	isConsumerSQL = `relay IN (` + consumerNamesSQL + `)`
-	letterColumns = `number, relay, partition, seq, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
+	deadColumns   = `number, relay, partition, seq, reason, cause, attempts, history, died_at, redrives, state, resolved_at,
 		resolved_by, resolution, edits, redrive, ` + isConsumerSQL + `, ` + messageColumns
-	listDeadSQL  = `SELECT ` + letterColumns + ` FROM {prefix}dead WHERE `
+	listDeadSQL  = `SELECT ` + deadColumns + ` FROM {prefix}dead WHERE `
 	countDeadSQL = `SELECT count(*) FROM {prefix}dead WHERE `
 	pageSQL      = ` ORDER BY number LIMIT +?`
 )
@@ -75,8 +74,8 @@ func condition(q store.DeadQuery) (text string, args []any) {
 	return strings.Join(terms, ` AND `), args
 }
 
-// letterRow holds the scanned letterColumns.
-type letterRow struct {
+// deadRow holds the scanned deadColumns.
+type deadRow struct {
 	l                 store.DeadLetter
 	seq, died, closed int64
 	state, history    string
@@ -84,15 +83,15 @@ type letterRow struct {
 	row               *stored.Row
 }
 
-func newLetterRow() *letterRow {
-	r := &letterRow{}
+func newDeadRow() *deadRow {
+	r := &deadRow{}
 	l := &r.l
 	r.row = stored.NewRow(&l.Number, &l.Relay, &l.Partition, &r.seq, &l.Reason, &l.Cause, &l.Attempts, &r.history, &r.died,
 		&l.Redrives, &r.state, &r.closed, &l.ResolvedBy, &l.Resolution, &l.Edits, &l.Redrive, &r.consumer)
 	return r
 }
 
-func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
+func (r *deadRow) read(rows *sql.Rows) (store.DeadLetter, error) {
 	if err := rows.Scan(r.row.Dest()...); err != nil {
 		return store.DeadLetter{}, err
 	}
@@ -116,9 +115,9 @@ func (r *letterRow) letter(rows *sql.Rows) (store.DeadLetter, error) {
 // DeadLetters implements store.Reader.
 func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
 	where, args := condition(q)
-	row := newLetterRow()
+	row := newDeadRow()
 	err = r.each(ctx, listDeadSQL+where+pageSQL, append(args, cmp.Or(q.Limit, noLimit)), func(rows *sql.Rows) error {
-		l, err := row.letter(rows)
+		l, err := row.read(rows)
 		out = append(out, l)
 		return err
 	})
@@ -151,8 +150,8 @@ func (r records) NamedDead(ctx context.Context, numbers []int64) (out []store.Na
 	return out, err
 }
 
-// chosenLetter is an open dead letter to resolve.
-type chosenLetter struct {
+// chosenDead is an open dead letter to resolve.
+type chosenDead struct {
 	number, seq int64
 	relay, key  string
 }
@@ -163,7 +162,7 @@ func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (fo
 	args = append(args, below, below, cmp.Or(q.Limit, noLimit))
 	clear(r.chosen)
 	err = r.each(ctx, chooseSQL+where+` AND (redrives < ? OR ? < 0)`+pageSQL, args, func(rows *sql.Rows) error {
-		var l chosenLetter
+		var l chosenDead
 		var redrives int
 		err := rows.Scan(&l.number, &l.relay, &l.key, &l.seq, &redrives)
 		r.chosen[l.number] = l
@@ -188,7 +187,7 @@ func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolut
 	return nil
 }
 
-func (r records) discard(ctx context.Context, l chosenLetter, how store.Resolution) error {
+func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution) error {
 	if _, err := r.exec(ctx, resolveSQL, string(how.State), r.now, how.By, how.Reason, l.number); err != nil {
 		return err
 	}
@@ -198,12 +197,4 @@ func (r records) discard(ctx context.Context, l chosenLetter, how store.Resoluti
 	}
 	_, err := r.letGo(ctx, l.relay, l.key)
 	return err
-}
-
-// age returns the time since a stored moment, 0 without one.
-func age(at sql.Null[int64], now int64) time.Duration {
-	if !at.Valid {
-		return 0
-	}
-	return micros(now - at.V)
 }

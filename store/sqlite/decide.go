@@ -89,7 +89,7 @@ const (
 	deleteSQL      = `DELETE FROM {prefix}parked WHERE `
 	// deadParkedSQL is followed by a choice: ?5 reason, ?6 cause, ?7 now, ?8 history entry or NULL, ?9 state, ?10 by, ?11
 	// resolution, ?12 resolved at.
-	deadParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `, resolved_by, resolution, resolved_at)
+	deadParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + resolvedColumns + `)
 		SELECT relay, partition, seq, ` + messageColumns + `, attempts, redrives, ` + historySQL + `, ?5, ?6, ?7, ?9, ?10, ?11, ?12
 		FROM {prefix}parked WHERE `
 	discardOpenSQL = `UPDATE {prefix}dead SET state = 'discarded', resolved_at = ?1, resolved_by = ?2, resolution = ?3

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,7 +93,7 @@ func (s *Store) due(ctx context.Context, name string, req store.DueRequest, foun
 	case n < due:
 		out.More = true
 	case n < len(work):
-		out.Next = micros(work[n].due - now)
+		out.Next = stored.Duration(work[n].due - now)
 	default:
 		out.Next = -1
 	}
@@ -177,7 +176,7 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req store.Due
 		return nil, err
 	}
 	defer lone.Close()
-	row, room := newParkedRow(), budget{left: req.MaxBytes}
+	row, room := stored.NewParkedRow(), budget{left: req.MaxBytes}
 	var out []store.ParkedRun
 	for _, w := range due {
 		run := store.ParkedRun{Partition: w.partition, Key: w.key}
@@ -195,11 +194,11 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req store.Due
 		if !lone.Next() {
 			return out, lone.Err()
 		}
-		rec, err := row.record(lone, t.now)
+		rec, err := row.Entry(lone, t.now)
 		if err != nil {
 			return nil, err
 		}
-		if row.seq != w.seq {
+		if rec.Message.Sequence != w.seq {
 			return out, nil // the message was removed meanwhile: the next poll finds what is there
 		}
 		if !room.take(rec.Message.Size()) {
@@ -218,9 +217,9 @@ func (t txn) run(ctx context.Context, name string, run *store.ParkedRun, length 
 		return false, err
 	}
 	defer rows.Close()
-	row := newParkedRow()
+	row := stored.NewParkedRow()
 	for rows.Next() {
-		rec, err := row.record(rows, t.now)
+		rec, err := row.Entry(rows, t.now)
 		if err != nil {
 			return false, err
 		}
@@ -230,34 +229,4 @@ func (t txn) run(ctx context.Context, name string, run *store.ParkedRun, length 
 		run.Entries = append(run.Entries, rec)
 	}
 	return false, rows.Err()
-}
-
-// parkedRow holds the scanned parkedColumns.
-type parkedRow struct {
-	partition, attempts, redrives int
-	seq, parkedAt                 int64
-	reason                        string
-	due                           sql.Null[int64]
-	row                           *stored.Row
-}
-
-func newParkedRow() *parkedRow {
-	p := &parkedRow{}
-	p.row = stored.NewRow(&p.partition, &p.seq, &p.reason, &p.attempts, &p.redrives, &p.due, &p.parkedAt)
-	return p
-}
-
-func (p *parkedRow) record(rows *sql.Rows, now int64) (store.Entry, error) {
-	if err := rows.Scan(p.row.Dest()...); err != nil {
-		return store.Entry{}, err
-	}
-	m, err := p.row.Message(p.seq)
-	rec := store.Entry{
-		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: store.ParkReason(p.reason),
-		ParkedFor: micros(now - p.parkedAt),
-	}
-	if p.due.Valid {
-		rec.Delay = micros(p.due.V - now)
-	}
-	return rec, nil
 }

@@ -2,11 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -120,7 +118,7 @@ func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
 		return false
 	}
 	b := &f.batches[batch]
-	b.Entries = append(b.Entries, store.Entry{Message: m, Err: err, Delay: delay(row.AvailableAt(), f.now)})
+	b.Entries = append(b.Entries, store.Entry{Message: m, Err: err, Delay: stored.Delay(row.AvailableAt(), f.now)})
 	b.Next.Position = seq
 	return true
 }
@@ -143,20 +141,6 @@ func (f *fetch) result() []store.Batch {
 		}
 	}
 	return out
-}
-
-// delay is how long a message with a delivery or due time (0: none) still has to wait.
-func delay(at, now int64) time.Duration {
-	if at <= 0 { // a program may have written any time before 1970, and the difference may overflow
-		return 0
-	}
-	return micros(at - now)
-}
-
-// micros returns a duration of n microseconds, capped at what a time.Duration holds (292 years).
-func micros(n int64) time.Duration {
-	const most = int64(1<<63-1) / int64(time.Microsecond)
-	return time.Duration(max(-most, min(n, most))) * time.Microsecond
 }
 
 // budget is how many bytes may still be returned. The first record is always accepted.
@@ -185,8 +169,8 @@ func list[T any](values []T) string {
 
 const (
 	heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
-	// asideSQL returns nothing for a consumer.
-	asideSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + `
+	// parkedSequencesSQL returns nothing for a consumer.
+	parkedSequencesSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + `
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + ` ORDER BY seq`
 )
 
@@ -197,28 +181,17 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}
-		out, err = t.putAsideIn(ctx, name, partition, position)
+		out, err = t.parkedIn(ctx, name, partition, position)
 		return err
 	})
 	return out, err
 }
 
-// putAsideIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
-func (t txn) putAsideIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
-	if out.Keys, err = t.strings(ctx, heldKeysSQL, name, partition); err != nil {
+// parkedIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
+func (t txn) parkedIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
+	if out.Keys, err = stored.Column[string](ctx, t.query, heldKeysSQL, name, partition); err != nil {
 		return out, err
 	}
-	out.Sequences, err = t.sequences(ctx, asideSQL, name, partition, position)
+	out.Sequences, err = stored.Column[int64](ctx, t.query, parkedSequencesSQL, name, partition, position)
 	return out, err
-}
-
-// sequences returns the sequences that a query finds.
-func (t txn) sequences(ctx context.Context, text string, args ...any) (seqs []int64, err error) {
-	err = t.each(ctx, text, args, func(rows *sql.Rows) error {
-		var seq int64
-		err := rows.Scan(&seq)
-		seqs = append(seqs, seq)
-		return err
-	})
-	return seqs, err
 }

@@ -106,25 +106,6 @@ func (t txn) countUnrouted(ctx context.Context, name string, st *store.Settlemen
 	return nil
 }
 
-// filtersStatus adds to a status the topics that each relay takes and the topics that no relay takes.
-func (t txn) filtersStatus(ctx context.Context, out *store.Status) error {
-	all, err := t.filters(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range out.Relays {
-		out.Relays[i].Topics = all[out.Relays[i].Name]
-	}
-	return t.each(ctx, unroutedSQL, []any{store.MaxUnroutedTopics}, func(rows *sql.Rows) error {
-		var u store.UnroutedTopic
-		var first, last int64
-		err := rows.Scan(&u.Topic, &u.Count, &first, &last)
-		u.FirstAt, u.LastAt = stored.Time(first), stored.Time(last)
-		out.Unrouted = append(out.Unrouted, u)
-		return err
-	})
-}
-
 // removeUnrouted removes the counts of topics whose last message is long past.
 func (s *Store) removeUnrouted(ctx context.Context) error {
 	return s.write(ctx, "remove counts of unrouted messages", relaxed, func(t txn) error {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -11,7 +12,7 @@ var _ store.HeldFinder = (*Store)(nil)
 // FindHeld implements store.HeldFinder.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) (found []string, err error) {
 	err = s.read(ctx, "find held keys", func(t txn) error {
-		found, err = t.strings(ctx, heldAmongSQL, name, list(keys))
+		found, err = stored.Column[string](ctx, t.query, heldAmongSQL, name, list(keys))
 		return err
 	})
 	return found, err

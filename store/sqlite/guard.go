@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -16,7 +17,7 @@ const (
 	effectSQL         = `SELECT done_at IS NOT NULL, lease_until FROM {prefix}effects WHERE guard = ? AND id = ?`
 	completeEffectSQL = `UPDATE {prefix}effects SET done_at = coalesce(done_at, ?4) WHERE guard = ?1 AND id = ?2 AND token = ?3`
 	freeEffectSQL     = `DELETE FROM {prefix}effects WHERE guard = ? AND id = ? AND token = ? AND done_at IS NULL`
-	forgetEffectsSQL  = `DELETE FROM {prefix}effects WHERE (guard, id) IN (
+	removeEffectsSQL  = `DELETE FROM {prefix}effects WHERE (guard, id) IN (
 		SELECT guard, id FROM {prefix}effects WHERE guard = ?1 AND done_at < ?2 ORDER BY done_at LIMIT +?3)`
 )
 
@@ -32,7 +33,7 @@ func (s *Store) ClaimEffect(ctx context.Context, guard, id, token string, lease 
 		var until int64
 		err = t.get(ctx, effectSQL, []any{guard, id}, &claim.Done, &until)
 		if !claim.Done {
-			claim.Left = micros(until - t.now)
+			claim.Left = stored.Duration(until - t.now)
 		}
 		return err
 	})
@@ -57,11 +58,11 @@ func (s *Store) FreeEffect(ctx context.Context, guard, id, token string) error {
 	})
 }
 
-// ForgetEffects implements store.Effects.
-func (s *Store) ForgetEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
+// RemoveEffects implements store.Effects.
+func (s *Store) RemoveEffects(ctx context.Context, guard string, age time.Duration, limit int) (int, error) {
 	var n int64
-	err := s.write(ctx, "forget effects", relaxed, func(t txn) (err error) {
-		n, err = t.exec(ctx, forgetEffectsSQL, guard, t.now-age.Microseconds(), limit)
+	err := s.write(ctx, "remove side effects", relaxed, func(t txn) (err error) {
+		n, err = t.exec(ctx, removeEffectsSQL, guard, t.now-age.Microseconds(), limit)
 		return err
 	})
 	return int(n), err

@@ -63,7 +63,7 @@ func (t txn) notHeld(ctx context.Context, name string, keys []string) ([]string,
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	held, err := t.strings(ctx, heldAmongSQL, name, list(keys))
+	held, err := stored.Column[string](ctx, t.query, heldAmongSQL, name, list(keys))
 	if err != nil {
 		return nil, err
 	}

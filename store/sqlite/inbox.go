@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -13,15 +14,6 @@ import (
 )
 
 var _ store.Inbox[*sql.Tx] = (*Store)(nil)
-
-// consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
-// taken the write lock, and a transaction that the user began takes it with its first write.
-func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
-	if tx == nil {
-		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
-	}
-	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
-}
 
 const (
 	savepointSQL  = `SAVEPOINT postrider_inbox`
@@ -67,11 +59,11 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 	}
 	out := make([]store.ClaimResult, len(msgs))
 	err := s.consume("claim messages", tx, func(t txn) error {
-		fresh, err := t.strings(ctx, claimSQL, consumer, list(ids), t.now)
+		fresh, err := stored.Column[string](ctx, t.query, claimSQL, consumer, list(ids), t.now)
 		if err != nil {
 			return err
 		}
-		held, err := t.strings(ctx, heldAmongSQL, consumer, list(keys))
+		held, err := stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
 		if err != nil {
 			return err
 		}
@@ -85,22 +77,10 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 	return out, err
 }
 
-// strings returns the only column of a query.
-func (t txn) strings(ctx context.Context, text string, args ...any) ([]string, error) {
-	var out []string
-	err := t.each(ctx, text, args, func(rows *sql.Rows) error {
-		var value string
-		err := rows.Scan(&value)
-		out = append(out, value)
-		return err
-	})
-	return out, err
-}
-
 // HeldAmong implements store.Parker.
 func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
 	err = s.consume("look for held keys", tx, func(t txn) error {
-		held, err = t.strings(ctx, heldAmongSQL, consumer, list(keys))
+		held, err = stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
 		return err
 	})
 	return held, err
@@ -131,34 +111,26 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
-		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Epoch}, &w.Offset, &w.Mark)
+		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Incarnation}, &w.Offset, &w.Mark)
 		if w.Known = err == nil; !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		return orNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+		return stored.OrNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
 	})
 	return w, err
-}
-
-// orNone ignores the absence of a row.
-func orNone(err error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	return err
 }
 
 // SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
 	return s.consume("move a watermark", tx, func(t txn) error {
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Epoch, at.Offset, t.now); err != nil {
+		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, t.now); err != nil {
 			return err
 		}
 		var n int64
-		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Epoch}, &n); err != nil {
+		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Incarnation}, &n); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Epoch, n+1, at.Offset, at.Mark, store.RememberedMoves,
+		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Incarnation, n+1, at.Offset, at.Mark, store.RememberedMoves,
 			append([]byte{}, consumed...))
 		return err
 	})
@@ -167,12 +139,9 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 // Consumed implements store.Ledger.
 func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
 	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		return t.each(ctx, consumedSQL, []any{consumer, at.Partition, at.Epoch, at.Offset}, func(rows *sql.Rows) error {
-			var some []byte
-			err := rows.Scan(&some)
-			out = append(out, some...)
-			return err
-		})
+		digests, err := stored.Column[[]byte](ctx, t.query, consumedSQL, consumer, at.Partition, at.Incarnation, at.Offset)
+		out = slices.Concat(digests...)
+		return err
 	})
 	return out, err
 }
@@ -189,7 +158,7 @@ func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
-		return orNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
+		return stored.OrNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
 	})
 	return v, err
 }
@@ -202,14 +171,14 @@ func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string
 	})
 }
 
-const forgetClaimsSQL = `DELETE FROM {prefix}claims WHERE (consumer, id) IN (
+const removeClaimsSQL = `DELETE FROM {prefix}claims WHERE (consumer, id) IN (
 	SELECT consumer, id FROM {prefix}claims WHERE consumer = ?1 AND claimed_at < ?2 ORDER BY claimed_at LIMIT +?3)`
 
-// Forget implements store.Ledger.
-func (s *Store) Forget(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
+// RemoveClaims implements store.Ledger.
+func (s *Store) RemoveClaims(ctx context.Context, consumer string, age time.Duration, limit int) (int, error) {
 	var n int64
-	err := s.write(ctx, "forget claims", relaxed, func(t txn) (err error) {
-		n, err = t.exec(ctx, forgetClaimsSQL, consumer, t.now-age.Microseconds(), limit)
+	err := s.write(ctx, "remove claims", relaxed, func(t txn) (err error) {
+		n, err = t.exec(ctx, removeClaimsSQL, consumer, t.now-age.Microseconds(), limit)
 		return err
 	})
 	return int(n), err
@@ -223,10 +192,10 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 }
 
 const (
-	nextAsideSQL = `UPDATE {prefix}meta SET value = value + ?1 WHERE name = 'aside' RETURNING value - ?1`
-	asideValues  = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
-	parkSQL      = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES ` + asideValues
-	isHeldSQL    = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ?)`
+	nextSequenceSQL = `UPDATE {prefix}meta SET value = value + ?1 WHERE name = 'aside' RETURNING value - ?1`
+	failedValues    = `(?, ?, ?` + questionMarks + `, ?, ?, ?, ?, 0, ?)`
+	parkSQL         = `INSERT INTO {prefix}parked (` + copiedColumns + `) VALUES ` + failedValues
+	isHeldSQL       = `SELECT EXISTS (SELECT 1 FROM {prefix}held WHERE relay = ? AND key = ?)`
 )
 
 // questionMarks are the parameters of messageColumns.
@@ -234,7 +203,7 @@ const questionMarks = `, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
 // nextSequences assigns n sequences to messages that are parked or dead-lettered, and returns the one before the first.
 func (t txn) nextSequences(ctx context.Context, n int) (seq int64, err error) {
-	err = t.get(ctx, nextAsideSQL, []any{n}, &seq)
+	err = t.get(ctx, nextSequenceSQL, []any{n}, &seq)
 	return seq, err
 }
 
@@ -247,7 +216,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 		}
 		for _, p := range parked {
 			seq++
-			if err := t.putAside(ctx, consumer, seq, p); err != nil {
+			if err := t.writeFailed(ctx, consumer, seq, p); err != nil {
 				return fmt.Errorf("message %s: %w", p.Message.ID, t.s.cfg.storable(err))
 			}
 		}
@@ -255,9 +224,9 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 	})
 }
 
-func (t txn) putAside(ctx context.Context, consumer string, seq int64, p store.ParkRequest) error {
+func (t txn) writeFailed(ctx context.Context, consumer string, seq int64, p store.ParkRequest) error {
 	m := p.Message
-	row, err := t.asideRow(ctx, consumer, seq, m)
+	row, err := t.failedRow(ctx, consumer, seq, m)
 	if err != nil {
 		return err
 	}
@@ -271,8 +240,8 @@ func (t txn) putAside(ctx context.Context, consumer string, seq int64, p store.P
 	})
 }
 
-// asideRow returns the first columns of the row of a parked or dead-lettered message.
-func (t txn) asideRow(ctx context.Context, consumer string, seq int64, m *postrider.Message) ([]any, error) {
+// failedRow returns the first columns of the row of a parked or dead-lettered message.
+func (t txn) failedRow(ctx context.Context, consumer string, seq int64, m *postrider.Message) ([]any, error) {
 	partition, err := t.partitionOf(ctx, m.Key, m.ID)
 	if err != nil {
 		return nil, err
@@ -309,8 +278,8 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h store.HeldKe
 	return t.hold(ctx, consumer, partition, h)
 }
 
-const buryAsideSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
-	cause, died_at, state) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, 'open')`
+const deadLetterSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
+	cause, died_at, state` + resolvedColumns + `) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // DeadLetter implements store.Parker.
 func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
@@ -321,7 +290,7 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 		}
 		for _, d := range dead {
 			seq++
-			if err := t.buryAside(ctx, consumer, seq, d, hold); err != nil {
+			if err := t.deadLetterFailed(ctx, consumer, seq, d, hold); err != nil {
 				return fmt.Errorf("message %s: %w", d.Message.ID, t.s.cfg.storable(err))
 			}
 		}
@@ -329,13 +298,14 @@ func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dea
 	})
 }
 
-func (t txn) buryAside(ctx context.Context, consumer string, seq int64, d store.DeadLetterRequest, hold bool) error {
-	row, err := t.asideRow(ctx, consumer, seq, d.Message)
+func (t txn) deadLetterFailed(ctx context.Context, consumer string, seq int64, d store.DeadLetterRequest, hold bool) error {
+	row, err := t.failedRow(ctx, consumer, seq, d.Message)
 	if err != nil {
 		return err
 	}
 	row = append(row, len(d.Attempts), t.history(d.Attempts, ""), d.Reason, stored.Cause(d.Cause), t.now)
-	if _, err := t.exec(ctx, buryAsideSQL, row...); err != nil || !hold || d.Message.Key == "" {
+	row = append(row, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)
+	if _, err := t.exec(ctx, deadLetterSQL, row...); err != nil || !hold || d.Discarded || d.Message.Key == "" {
 		return err
 	}
 	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{
@@ -353,9 +323,9 @@ func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postri
 		var at int64
 		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence, m.ID}, &at)
 		if taken.Found = err == nil; taken.Found {
-			taken.ParkedFor = micros(t.now - at)
+			taken.ParkedFor = stored.Duration(t.now - at)
 		}
-		return orNone(err)
+		return stored.OrNone(err)
 	})
 	return taken, err
 }

@@ -10,7 +10,10 @@ import (
 
 var _ store.TxSettler[*sql.Tx] = (*Store)(nil)
 
-const countParkedSQL = `SELECT count(*) FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
+const (
+	countParkedSQL    = `SELECT count(*) FROM {prefix}parked WHERE relay = ?1 AND seq IN (SELECT value FROM json_each(?2))`
+	countDeliveredSQL = `UPDATE {prefix}cursors SET delivered = delivered + ?3 WHERE relay = ?1 AND partition = ?2`
+)
 
 // CommitSettled implements store.TxSettler. The transaction holds the write lock, so nothing changes before its commit. It settles
 // nothing if the transaction has ended since Begin: the side effects of its messages are lost, or already committed.
@@ -35,7 +38,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st s
 }
 
 // settleNext applies a settlement if its lease holds, it is the next one, and every message to remove is parked. A settlement
-// without a number only removes.
+// without a number only removes messages and counts them.
 func (t txn) settleNext(ctx context.Context, name string, st *store.Settlement) ([]string, error) {
 	last, err := t.lease(ctx, name, store.LeaseRef{Partition: st.Partition, Token: st.Token})
 	if err != nil {
@@ -54,7 +57,10 @@ func (t txn) settleNext(ctx context.Context, name string, st *store.Settlement) 
 		}
 	}
 	if st.Number == 0 {
-		_, err := t.exec(ctx, removeSQL, name, list(st.Removed))
+		if _, err := t.exec(ctx, removeSQL, name, list(st.Removed)); err != nil {
+			return nil, err
+		}
+		_, err := t.exec(ctx, countDeliveredSQL, name, st.Partition, st.DeliveredCount)
 		return nil, err
 	}
 	content := st.Digest()

@@ -11,8 +11,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// forgetOwnersAfter is how long an owner that is gone is still shown.
-const forgetOwnersAfter = 24 * time.Hour
+// removeOwnersAfter is how long an owner that is gone is still shown.
+const removeOwnersAfter = 24 * time.Hour
 
 const (
 	// ?7 is 1 for a heartbeat, which makes its sender a member; ?8 is the generation of its filter.
@@ -22,8 +22,8 @@ const (
 			alive_until = excluded.alive_until, ttl = excluded.ttl, member = max(member, excluded.member),
 			generation = excluded.generation`
 	// Rows of other relays stay: they show since when there has been no process.
-	forgetSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
-	aliveSQL  = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`
+	removeOwnersSQL = `DELETE FROM {prefix}relays WHERE relay = ? AND alive_until <= ?`
+	aliveSQL        = `SELECT count(*) FROM {prefix}relays WHERE relay = ? AND member AND alive_until > ?`
 	// The leases that hold. ?2 is the incarnation, ?3 now.
 	viewSQL = `SELECT c.partition, o.owner, c.token
 		FROM {prefix}cursors c JOIN {prefix}relays o ON o.relay = c.relay AND o.owner = c.owner AND o.alive_until > ?3
@@ -42,7 +42,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 		if err := t.register(ctx, name, owner, ttl, true); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, forgetSQL, name, t.now-forgetOwnersAfter.Microseconds()); err != nil {
+		if _, err := t.exec(ctx, removeOwnersSQL, name, t.now-removeOwnersAfter.Microseconds()); err != nil {
 			return err
 		}
 		if err := t.get(ctx, aliveSQL, []any{name, t.now}, &v.Alive); err != nil {
@@ -147,7 +147,7 @@ func (t txn) acquire(ctx context.Context, name string, owner store.Owner, c stor
 		return l, false, nil
 	}
 	if err == nil {
-		l.Parked, err = t.putAsideIn(ctx, name, c.Partition, l.Cursor.Position)
+		l.Parked, err = t.parkedIn(ctx, name, c.Partition, l.Cursor.Position)
 	}
 	return l, err == nil, err
 }

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
+
+var _ store.Maintainer = (*Store)(nil)
 
 const (
 	// dropRows is how many messages one transaction drops: about 5 ms, during which no other writer can work.
@@ -78,7 +81,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 				out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
 				return out, nil
 			}
-			if n, err = s.drop(ctx, partitions, before, upTo); errors.Is(err, ErrBusy) {
+			if n, err = s.drop(ctx, partitions, before, upTo, keep.KeepFrom); errors.Is(err, ErrBusy) {
 				out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
 				return out, nil
 			}
@@ -90,15 +93,18 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages of some partitions that every relay has passed, if they were written before a time or their
-// sequence is at most upTo. It returns how many, 0 at the end.
-func (s *Store) drop(ctx context.Context, partitions []int, before, upTo int64) (n int64, err error) {
+// drop drops the oldest messages of some partitions that every relay has passed, up to the sequence keepFrom unless that is 0, if they
+// were written before a time or their sequence is at most upTo. It returns how many, 0 at the end.
+func (s *Store) drop(ctx context.Context, partitions []int, before, upTo, keepFrom int64) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", relaxed, func(t txn) error {
 		n = 0
 		var parts []string
 		err := t.each(ctx, passedSQL, []any{list(partitions)}, func(rows *sql.Rows) error {
 			var partition, passed int64
 			err := rows.Scan(&partition, &passed)
+			if keepFrom > 0 {
+				passed = min(passed, keepFrom-1)
+			}
 			parts = append(parts, fmt.Sprintf(dropPartSQL, partition, passed))
 			return err
 		})
@@ -117,22 +123,8 @@ func (s *Store) beyondSize(ctx context.Context, limit int64) (upTo int64, err er
 		return 0, nil
 	}
 	err = s.read(ctx, "measure the log", func(t txn) error {
-		upTo = 0
-		var first, last int64
-		if err := t.get(ctx, rangeSQL, nil, &first, &last); err != nil || last == 0 {
-			return err
-		}
-		step := (last-first)/sampleRows + 1
-		size := int64(0)
-		return t.each(ctx, sampleSQL, []any{first, last, step}, func(rows *sql.Rows) error {
-			var seq, bytes int64
-			err := rows.Scan(&seq, &bytes)
-			// Each sample stands for the messages down to the next older one.
-			if size += bytes * step; size > limit && upTo == 0 {
-				upTo = seq
-			}
-			return err
-		})
+		upTo, err = stored.BeyondSize(ctx, t.query, rangeSQL, sampleSQL, sampleRows, limit)
+		return err
 	})
 	return upTo, err
 }

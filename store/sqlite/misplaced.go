@@ -9,8 +9,10 @@ import (
 
 // No relay reads a row whose partition does not exist. Publish writes none, but a program that inserts rows itself can.
 const (
-	misplacedSQL = `SELECT seq, id, key FROM {prefix}log WHERE partition < 0
-		UNION ALL SELECT seq, id, key FROM {prefix}log WHERE partition >= ? ORDER BY seq LIMIT 1000`
+	// misplacedSQL names the index because SQLite would otherwise read the whole log in the order of the result.
+	misplacedSQL = `SELECT seq, id, key FROM {prefix}log INDEXED BY {prefix}log_partition WHERE partition < 0
+		UNION ALL SELECT seq, id, key FROM {prefix}log INDEXED BY {prefix}log_partition WHERE partition >= ?
+		ORDER BY seq LIMIT 1000`
 	placeSQL = `INSERT INTO {prefix}log (partition, ` + messageColumns + `)
 		SELECT ?2, ` + messageColumns + ` FROM {prefix}log WHERE seq = ?1`
 	displaceSQL = `DELETE FROM {prefix}log WHERE seq = ?`

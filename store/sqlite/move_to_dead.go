@@ -10,15 +10,17 @@ import (
 
 // Dead letters are copied inside the database: payloads do not pass through the program.
 const (
-	buriedColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
+	deadCopyColumns = `relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, died_at, state`
+	resolvedColumns = `, resolved_by, resolution, resolved_at`
 	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 attempts (NULL: those of the parked row),
-	// ?7 now, ?8 history entry or NULL.
-	buryParkedSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
+	// ?7 now, ?8 history entry or NULL, ?9 to ?12 those of stored.Resolution.
+	deadFromParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + resolvedColumns + `)
 		SELECT relay, partition, seq, ` + messageColumns + `, coalesce(?6, attempts), redrives, ` + historySQL + `,
-			?4, ?5, ?7, 'open'
+			?4, ?5, ?7, ?9, ?10, ?11, ?12
 		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2 AND partition = ?3`
-	buryLogSQL = `INSERT INTO {prefix}dead (` + buriedColumns + `)
-		SELECT ?1, partition, seq, ` + messageColumns + `, ?6, 0, iif(?8 IS NULL, '[]', json_array(json(?8))), ?4, ?5, ?7, 'open'
+	deadFromLogSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + resolvedColumns + `)
+		SELECT ?1, partition, seq, ` + messageColumns + `, ?6, 0, iif(?8 IS NULL, '[]', json_array(json(?8))), ?4, ?5, ?7,
+			?9, ?10, ?11, ?12
 		FROM {prefix}log WHERE seq = ?2 AND partition = ?3`
 	unparkSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ?`
 )
@@ -31,13 +33,13 @@ func (t txn) deadLetter(ctx context.Context, name string, partition int, d *stor
 	}
 	b := toDead{
 		relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause,
-		attempts: sql.Null[int]{V: d.Attempts, Valid: true}, entry: entry,
+		attempts: sql.Null[int]{V: d.Attempts, Valid: true}, entry: entry, discarded: d.Discarded,
 	}
 	moved, err := t.moveToDead(ctx, b)
 	if err != nil || moved || !d.FromLog {
 		return err
 	}
-	n, err := t.exec(ctx, buryLogSQL, b.args(t.now)...)
+	n, err := t.exec(ctx, deadFromLogSQL, b.args(t.now)...)
 	if n == 0 && err == nil {
 		return errNotInLog
 	}
@@ -52,15 +54,17 @@ type toDead struct {
 	reason, cause string
 	attempts      sql.Null[int]
 	entry         sql.Null[string]
+	discarded     bool
 }
 
 func (b toDead) args(now int64) []any {
-	return []any{b.relay, b.seq, b.partition, b.reason, stored.Cause(b.cause), b.attempts, now, b.entry}
+	args := []any{b.relay, b.seq, b.partition, b.reason, stored.Cause(b.cause), b.attempts, now, b.entry}
+	return append(args, stored.Resolution(b.discarded, b.relay, b.reason, now)...)
 }
 
 // moveToDead moves a parked message to the dead letters, and reports whether there was one.
 func (t txn) moveToDead(ctx context.Context, b toDead) (bool, error) {
-	n, err := t.exec(ctx, buryParkedSQL, b.args(t.now)...)
+	n, err := t.exec(ctx, deadFromParkedSQL, b.args(t.now)...)
 	if err != nil || n == 0 {
 		return false, err
 	}

@@ -6,15 +6,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
-	"weak"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
+
+var _ store.Outbox[*sql.Tx] = (*Store)(nil)
 
 // messageColumns are those of stored.Append, in the same order.
 const messageColumns = `id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
@@ -131,7 +130,12 @@ func (s *Store) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Messag
 	if err != nil {
 		return s.inTransaction("write messages", err)
 	}
-	s.writers.wrote(tx, first)
+	s.firsts.Update(tx, func(old int64, known bool) int64 {
+		if known { // a sequence is assigned again after a rollback to a savepoint
+			return min(old, first)
+		}
+		return first
+	})
 	return nil
 }
 
@@ -207,7 +211,7 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	if tx == nil {
 		return nil, store.ErrNoTransaction
 	}
-	first, ok := s.writers.first(tx)
+	first, ok := s.firsts.Of(tx)
 	if !ok || len(ids) == 0 {
 		return nil, nil
 	}
@@ -229,40 +233,4 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 		}
 	}
 	return out, nil
-}
-
-// writers maps each transaction to the first sequence that it wrote. There is only one writer at a time, so every later row that
-// the transaction sees is its own. An entry is removed when the transaction is garbage-collected.
-type writers struct {
-	mu     sync.Mutex
-	firsts map[weak.Pointer[sql.Tx]]int64
-}
-
-func (w *writers) wrote(tx *sql.Tx, first int64) {
-	p := weak.Make(tx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.firsts == nil {
-		w.firsts = make(map[weak.Pointer[sql.Tx]]int64)
-	}
-	if known, ok := w.firsts[p]; ok {
-		// A sequence is assigned again after a rollback to a savepoint.
-		w.firsts[p] = min(known, first)
-		return
-	}
-	w.firsts[p] = first
-	runtime.AddCleanup(tx, w.forget, p)
-}
-
-func (w *writers) forget(p weak.Pointer[sql.Tx]) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.firsts, p)
-}
-
-func (w *writers) first(tx *sql.Tx) (int64, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	seq, ok := w.firsts[weak.Make(tx)]
-	return seq, ok
 }

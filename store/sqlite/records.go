@@ -8,21 +8,28 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+var _ store.Records = (*Store)(nil)
+
 // records implements store.Reader and, in a transaction that writes, store.Writer.
 type records struct {
 	txn
-	chosen map[int64]chosenLetter // by number, those of the last LockDead
+	stored.HeldReader
+	chosen map[int64]chosenDead // by number, those of the last LockDead
+}
+
+func (t txn) records() records {
+	return records{txn: t, HeldReader: stored.NewHeldReader(t.query, &heldStatements), chosen: make(map[int64]chosenDead)}
 }
 
 // View implements store.Records.
 func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
-	return s.read(ctx, op.Doing, func(t txn) error { return f(records{txn: t}) })
+	return s.read(ctx, op.Doing, func(t txn) error { return f(t.records()) })
 }
 
 // Change implements store.Records.
 func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	return s.write(ctx, op.Doing, durable, func(t txn) error {
-		return f(records{txn: t, chosen: make(map[int64]chosenLetter)})
+		return f(t.records())
 	})
 }
 

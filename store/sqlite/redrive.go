@@ -26,7 +26,7 @@ const (
 
 // redrive closes a dead letter and parks its message, due at once. If its key is held, the message joins the queued messages of
 // the key. If the key waited for the decision about this dead letter, it becomes due.
-func (r records) redrive(ctx context.Context, l chosenLetter, how store.Resolution) error {
+func (r records) redrive(ctx context.Context, l chosenDead, how store.Resolution) error {
 	if _, err := r.exec(ctx, sentBackSQL, r.now, how.By, how.Redrive, l.number); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (r records) redrive(ctx context.Context, l chosenLetter, how store.Resoluti
 	var head bool
 	err = r.get(ctx, heldHeadSQL, []any{l.relay, l.key, l.seq}, &head)
 	held := err == nil
-	if err := orNone(err); err != nil {
+	if err := stored.OrNone(err); err != nil {
 		return err
 	}
 	due := sql.Null[int64]{V: r.now, Valid: !held}

@@ -83,11 +83,11 @@ const (
 // PurgeSagas implements store.SagaMaintenance.
 func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (n int, err error) {
 	err = s.write(ctx, "purge sagas", relaxed, func(t txn) error {
-		roots, err := t.strings(ctx, oldSagasSQL, t.now-endedFor.Microseconds(), limit)
+		roots, err := stored.Column[string](ctx, t.query, oldSagasSQL, t.now-endedFor.Microseconds(), limit)
 		if err != nil || len(roots) == 0 {
 			return err
 		}
-		runs, err := t.strings(ctx, familiesSQL, list(roots))
+		runs, err := stored.Column[string](ctx, t.query, familiesSQL, list(roots))
 		if err != nil {
 			return err
 		}
@@ -102,14 +102,15 @@ func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit in
 	return n, err
 }
 
+// purgeRecordsSQL is served by the index of purge_from: the primary key would read all records of the participant.
 const purgeRecordsSQL = `DELETE FROM {prefix}saga_records WHERE (participant, run, step) IN (
-	SELECT participant, run, step FROM {prefix}saga_records WHERE purge_from <= ?1 ORDER BY purge_from LIMIT +?2)`
+	SELECT participant, run, step FROM {prefix}saga_records WHERE purge_from <= ?1 AND +participant = ?3 ORDER BY purge_from LIMIT +?2)`
 
 // PurgeSagaRecords implements store.SagaMaintenance.
-func (s *Store) PurgeSagaRecords(ctx context.Context, savedFor time.Duration, limit int) (int, error) {
+func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error) {
 	var n int64
 	err := s.write(ctx, "purge records of sagas", relaxed, func(t txn) (err error) {
-		n, err = t.exec(ctx, purgeRecordsSQL, t.now-savedFor.Microseconds(), limit)
+		n, err = t.exec(ctx, purgeRecordsSQL, t.now-savedFor.Microseconds(), limit, participant)
 		return err
 	})
 	return int(n), err

@@ -9,33 +9,30 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/internal/signal"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 // Store is an outbox in a SQLite database, with everything that relays and operators keep about it. It is safe for concurrent
 // use. There is nothing to close: close the *sql.DB when every relay has stopped.
 type Store struct {
-	cfg         Config
-	db          *sql.DB
-	partitions  atomic.Int64         // as opened; a relay uses this number until it is restarted
-	publishing  atomic.Int64         // the number used to write messages, 0 if it is the same
-	prepared    map[string]*sql.Stmt // by the text in the code; not changed after New
-	fetches     unions
-	dues        unions
-	writers     writers
+	sagaReader
+	cfg        Config
+	db         *sql.DB
+	partitions atomic.Int64         // as opened; a relay uses this number until it is restarted
+	publishing atomic.Int64         // the number used to write messages, 0 if it is the same
+	prepared   map[string]*sql.Stmt // by the text in the code; not changed after New
+	fetches    unions
+	dues       unions
+	// firsts has the first sequence that a transaction wrote. There is only one writer at a time, so every later row that the
+	// transaction sees is its own.
+	firsts      stored.ByTx[int64]
 	turn        *turn
 	wake        signal.Broadcast
 	incarnation incarnation
 }
 
-var (
-	_ store.Relay           = (*Store)(nil)
-	_ store.Maintainer      = (*Store)(nil)
-	_ store.StatusReader    = (*Store)(nil)
-	_ store.Administrator   = (*Store)(nil)
-	_ store.Records         = (*Store)(nil)
-	_ store.Outbox[*sql.Tx] = (*Store)(nil)
-)
+var _ store.Relay = (*Store)(nil)
 
 // New opens the outbox that Migrate created in db, and sets the file to WAL mode if it is in another mode. Allow db at least four
 // connections: each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder,
@@ -68,6 +65,7 @@ func open(ctx context.Context, db *sql.DB, cfg Config) (*Store, error) {
 		return nil, errors.New("sqlite store: no *sql.DB was given")
 	}
 	s := &Store{cfg: cfg, db: db, turn: newTurn()}
+	s.sagaReader = s.newSagaReader()
 	s.fetches.text, s.dues.text = fetchSQL, dueSQL
 	err = s.patiently(ctx, func() error {
 		if err := s.checkDatabase(ctx); err != nil {
@@ -136,7 +134,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		lockSQL, markTxSQL, sameTxSQL, insertSQL, insertManySQL, writtenSQL,
 		heartbeatSQL, viewSQL, beginFileSQL,
 		runSQL, loneSQL,
-		leaseSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, buryParkedSQL, buryLogSQL, unparkSQL,
+		leaseSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, deadFromParkedSQL, deadFromLogSQL, unparkSQL,
 		isOpenSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
 		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
 		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,

@@ -9,6 +9,9 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 // lockSQL changes nothing but, being a write, takes the write lock. As the first statement of a transaction it does what BEGIN
@@ -54,38 +57,12 @@ func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, er
 	return t.tx.QueryContext(ctx, t.s.expand(text), args...)
 }
 
-// get scans the only row of a query; sql.ErrNoRows if there is none.
 func (t txn) get(ctx context.Context, text string, args []any, dest ...any) error {
-	rows, err := t.query(ctx, text, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		return sql.ErrNoRows
-	}
-	if err := rows.Scan(dest...); err != nil {
-		return err
-	}
-	return rows.Close()
+	return stored.Query(t.query).Get(ctx, text, args, dest...)
 }
 
-// each calls scan for every row of a query.
 func (t txn) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := t.query(ctx, text, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return stored.Query(t.query).Each(ctx, text, args, scan)
 }
 
 // expand puts the table prefix into a statement.
@@ -143,6 +120,15 @@ func (s *Store) transact(ctx context.Context, doing string, d durability, f func
 		}
 		return tx.Commit()
 	}))
+}
+
+// consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
+// taken the write lock, and a transaction that the user began takes it with its first write.
+func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
+	if tx == nil {
+		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
+	}
+	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
 }
 
 // relax makes commits on a connection not wait for the disk, until restore is called.

@@ -13,19 +13,19 @@ import (
 
 var adminTests = []test{
 	{name: "RepartitionKeepsTheOrderOfEveryKey", run: repartitionKeepsOrder},
-	{name: "RepartitionMovesWhatIsPutAside", run: repartitionMovesAside},
-	{name: "RepartitionMovesLettersOfEveryState", run: repartitionMovesLetters},
+	{name: "RepartitionMovesWhatIsParked", run: repartitionMovesParked},
+	{name: "RepartitionMovesLettersOfEveryState", run: repartitionMovesDead},
 	{name: "RepartitionMovesTheLogForRelaysThatComeLater", run: repartitionMovesTheLog},
 	{name: "RepartitionRefusesWhileAProcessIsAlive", run: repartitionRefusesAlive},
 	{name: "RepartitionRefusesWhileSomethingIsUndelivered", run: repartitionRefusesUndelivered},
 	{name: "RepartitionRefusesWhileATransactionIsOpen", run: repartitionRefusesOpen, late: true},
 	{name: "RepartitionFencesWhoSleptThroughIt", run: repartitionFences},
 	{name: "RepartitionMovesDecisions", run: repartitionMovesDecisions},
-	{name: "ForgottenRelayKeepsNothingInTheLog", run: forgottenKeepsNothing},
-	{name: "ForgetRefusesWhatIsInUse", run: forgetRefuses},
-	{name: "ForgetDiscardsOnTheRecord", run: forgetDiscards},
-	{name: "ForgetDiscardsWhatWasImportedForARelayThatNeverRan", run: forgetImported},
-	{name: "ForgottenRelayBeginsAnew", run: forgottenBeginsAnew},
+	{name: "ForgottenRelayKeepsNothingInTheLog", run: removedKeepsNothing},
+	{name: "ForgetRefusesWhatIsInUse", run: removeRefuses},
+	{name: "ForgetDiscardsOnTheRecord", run: removeDiscards},
+	{name: "ForgetDiscardsWhatWasImportedForARelayThatNeverRan", run: removeImported},
+	{name: "ForgottenRelayBeginsAnew", run: removedStartsOver},
 }
 
 // repartition changes the number of partitions, which must succeed.
@@ -90,7 +90,7 @@ func repartitionKeepsOrder(e *env) {
 	}
 }
 
-func repartitionMovesAside(e *env) {
+func repartitionMovesParked(e *env) {
 	w := e.worker("r", "a")
 	e.publishKeys("order/1", "order/2", "")
 	for p := range e.partitions {
@@ -110,7 +110,7 @@ func repartitionMovesAside(e *env) {
 			after.Held != before.Held || after.Dead != before.Dead {
 			e.t.Errorf("%d partitions: status %+v, before %+v", n, after, before)
 		}
-		for _, l := range e.letters(store.DeadFilter{}) {
+		for _, l := range e.deadLetters(store.DeadFilter{}) {
 			if want := postrider.PartitionOf(l.Message.Key, l.Message.ID, n); l.Partition != want {
 				e.t.Errorf("dead letter of key %q is in partition %d of %d, want %d", l.Message.Key, l.Partition, n, want)
 			}
@@ -139,9 +139,9 @@ func repartitionMovesAside(e *env) {
 	}
 }
 
-// repartitionMovesLetters: outcomes of redriven messages are still known, and discarded dead letters still keep their messages
+// repartitionMovesDead: outcomes of redriven messages are still known, and discarded dead letters still keep their messages
 // from a relay that starts over.
-func repartitionMovesLetters(e *env) {
+func repartitionMovesDead(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 12)...)
 	w.leave()
@@ -157,14 +157,14 @@ func repartitionMovesLetters(e *env) {
 		if e.must(err, "show"); *shown.Outcome != (store.RedriveOutcome{Waiting: 12}) {
 			e.t.Errorf("%d partitions: outcome of 12 letters sent back, none of them delivered: %+v", n, *shown.Outcome)
 		}
-		var aside []string
-		for _, l := range e.letters(store.DeadFilter{State: store.DeadDiscarded}) {
+		var parkedFrom []string
+		for _, l := range e.deadLetters(store.DeadFilter{State: store.DeadDiscarded}) {
 			of, err := e.LoadParked(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
-			if e.must(err, "aside"); slices.Contains(of.Sequences, l.Message.Sequence) {
-				aside = append(aside, l.Message.ID)
+			if e.must(err, "parked state"); slices.Contains(of.Sequences, l.Message.Sequence) {
+				parkedFrom = append(parkedFrom, l.Message.ID)
 			}
 		}
-		e.wantSet(fmt.Sprint("aside of ", n, " partitions"), aside, discarded)
+		e.wantSet(fmt.Sprint("aside of ", n, " partitions"), parkedFrom, discarded)
 	}
 }
 
@@ -253,18 +253,18 @@ func repartitionFences(e *env) {
 	e.worker("r", "b")
 }
 
-func forgottenKeepsNothing(e *env) {
+func removedKeepsNothing(e *env) {
 	w, gone := e.worker("r", "a"), e.worker("gone", "a")
 	e.publishKeys("order/1", "order/2", "")
 	w.deliver()
 	gone.leave()
-	n, err := held.New(e).ForgetRelay(e.ctx, "gone", "olga", "switched off", false)
-	if e.must(err, "forget"); n != 0 {
+	n, err := held.New(e).RemoveRelay(e.ctx, "gone", "olga", "switched off", false)
+	if e.must(err, "remove"); n != 0 {
 		e.t.Errorf("%d discarded, want none", n)
 	}
 	st, err := e.Status(e.ctx)
 	if e.must(err, "status"); len(st.Relays) != 1 || st.Relays[0].Name != "r" {
-		e.t.Errorf("relays after one was forgotten: %+v", st.Relays)
+		e.t.Errorf("relays after one was removed: %+v", st.Relays)
 	}
 	w.leave()
 	e.repartition(5) // its undelivered messages block nobody
@@ -273,53 +273,53 @@ func forgottenKeepsNothing(e *env) {
 	e.wantSet("read on", recordIDs(w.deliver()), left)
 }
 
-func forgetRefuses(e *env) {
-	forget := func(name string) error {
-		_, err := held.New(e).ForgetRelay(e.ctx, name, "olga", "why", false)
+func removeRefuses(e *env) {
+	removeRelay := func(name string) error {
+		_, err := held.New(e).RemoveRelay(e.ctx, name, "olga", "why", false)
 		return err
 	}
-	e.wantRefused(forget("never"), store.ErrUnknownRelay)
+	e.wantRefused(removeRelay("never"), store.ErrUnknownRelay)
 	w := e.worker("r", "a")
-	e.wantRefused(forget("r"), store.ErrAlive)
+	e.wantRefused(removeRelay("r"), store.ErrAlive)
 	w.hold("order/1", 1, time.Hour)
 	w.leave()
-	e.wantRefused(forget("r"), store.ErrParked)
+	e.wantRefused(removeRelay("r"), store.ErrParked)
 	_, err := e.dead("r", "order/1", "why", true)
 	e.must(err, "dead-letter")
-	e.wantRefused(forget("r"), store.ErrParked)
-	if len(e.letters(store.DeadFilter{Relay: "r"})) != 1 {
+	e.wantRefused(removeRelay("r"), store.ErrParked)
+	if len(e.deadLetters(store.DeadFilter{Relay: "r"})) != 1 {
 		e.t.Error("a refusal has changed the dead letters")
 	}
 }
 
-func forgetDiscards(e *env) {
+func removeDiscards(e *env) {
 	w, other := e.worker("r", "a"), e.worker("other", "a")
 	parked := w.hold("order/1", 3, time.Hour)
 	dead := w.deadLetter("rejected", e.message("order/2"))
 	other.deadLetter("rejected", e.message("order/3"))
 	w.leave()
 	e.must(held.New(e).RecordDecision(e.ctx, store.Decision{ID: "d", Relay: "r", Key: "order/1", Verb: store.VerbRetry, By: "olga"}), "record a decision")
-	n, err := held.New(e).ForgetRelay(e.ctx, "r", "olga", "moved to another broker", true)
-	if e.must(err, "forget"); n != 4 {
+	n, err := held.New(e).RemoveRelay(e.ctx, "r", "olga", "moved to another broker", true)
+	if e.must(err, "remove"); n != 4 {
 		e.t.Errorf("%d discarded, want 4", n)
 	}
-	letters := e.letters(store.DeadFilter{Relay: "r", State: store.DeadDiscarded})
+	deadLetters := e.deadLetters(store.DeadFilter{Relay: "r", State: store.DeadDiscarded})
 	var got []string
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		got = append(got, l.Message.ID)
 		if l.ResolvedBy != "olga" || l.Resolution != "moved to another broker" || l.ResolvedAt.IsZero() {
 			e.t.Errorf("letter %+v does not say who discarded it and why", l)
 		}
 	}
 	e.wantSet("discarded", got, append(recordIDs(parked), dead...))
-	if len(letters) == 4 && len(letters[1].History) == 0 && len(letters[3].History) == 0 {
+	if len(deadLetters) == 4 && len(deadLetters[1].History) == 0 && len(deadLetters[3].History) == 0 {
 		e.t.Error("the history of what was parked is lost")
 	}
 	if _, err := held.New(e).ShowDecision(e.ctx, "d"); !errors.Is(err, store.ErrNoDecision) {
-		e.t.Errorf("a decision about a key of the relay that was forgotten: %v, want %v", err, store.ErrNoDecision)
+		e.t.Errorf("a decision about a key of the relay that was removed: %v, want %v", err, store.ErrNoDecision)
 	}
-	if len(e.held("")) != 0 || len(e.letters(store.DeadFilter{})) != 1 {
-		e.t.Errorf("held keys %+v, open letters %v; want none, and those of the other relay", e.held(""), e.letterIDs(store.DeadFilter{}))
+	if len(e.held("")) != 0 || len(e.deadLetters(store.DeadFilter{})) != 1 {
+		e.t.Errorf("held keys %+v, open dead letters %v; want none, and those of the other relay", e.held(""), e.deadIDs(store.DeadFilter{}))
 	}
 }
 
@@ -337,39 +337,39 @@ func repartitionMovesDecisions(e *env) {
 	}
 }
 
-// forgetImported: dead letters were imported for a relay that never ran here, and one of them was redriven.
-func forgetImported(e *env) {
-	var letters []store.ArchivedDead
+// removeImported: dead letters were imported for a relay that never ran here, and one of them was redriven.
+func removeImported(e *env) {
+	var deadLetters []store.ArchivedDead
 	for range 2 {
-		letters = append(letters, store.ArchivedDead{DeadLetter: store.DeadLetter{
+		deadLetters = append(deadLetters, store.ArchivedDead{DeadLetter: store.DeadLetter{
 			Relay: "elsewhere", Message: e.message(""), Reason: "rejected", State: store.DeadOpen, DiedAt: time.Now(),
 		}})
 	}
-	_, err := e.ImportDead(e.ctx, letters)
+	_, err := e.ImportDead(e.ctx, deadLetters)
 	e.must(err, "import")
-	forget := func(discard bool) (int, error) {
-		return held.New(e).ForgetRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
+	removeRelay := func(discard bool) (int, error) {
+		return held.New(e).RemoveRelay(e.ctx, "elsewhere", "olga", "imported by mistake", discard)
 	}
-	_, err = forget(false)
+	_, err = removeRelay(false)
 	e.wantRefused(err, store.ErrParked)
-	e.redrive(store.DeadFilter{Numbers: []int64{e.letters(everyOpen)[0].Number}}, 1)
-	n, err := forget(true)
-	if e.must(err, "forget"); n != 2 {
+	e.redrive(store.DeadFilter{Numbers: []int64{e.deadLetters(everyOpen)[0].Number}}, 1)
+	n, err := removeRelay(true)
+	if e.must(err, "remove"); n != 2 {
 		e.t.Errorf("%d discarded, want 2", n)
 	}
-	if due := e.worker("elsewhere", "a").dueIDs(); len(due) > 0 || len(e.letters(everyOpen)) > 0 {
-		e.t.Errorf("due of a relay that was forgotten: %v; its letters: %v", due, e.letterIDs(everyOpen))
+	if due := e.worker("elsewhere", "a").dueIDs(); len(due) > 0 || len(e.deadLetters(everyOpen)) > 0 {
+		e.t.Errorf("due of a relay that was removed: %v; its dead letters: %v", due, e.deadIDs(everyOpen))
 	}
 }
 
-func forgottenBeginsAnew(e *env) {
+func removedStartsOver(e *env) {
 	other := e.reopen(e.t)
 	w := e.worker("r", "sleeper")
 	first := e.publishKeys("order/1", "order/2")
 	w.deliver()
 	w.leave()
-	_, err := held.New(other).ForgetRelay(e.ctx, "r", "olga", "by mistake", false)
-	e.must(err, "forget")
+	_, err := held.New(other).RemoveRelay(e.ctx, "r", "olga", "by mistake", false)
+	e.must(err, "remove")
 	// The process that was paused meanwhile finds a new relay.
 	w = e.worker("r", "sleeper")
 	e.wantSet("delivered again", recordIDs(w.deliver()), first)

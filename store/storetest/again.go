@@ -10,7 +10,7 @@ import (
 
 // againTests repeat settlements, and try settlements that must be refused.
 var againTests = []test{
-	{name: "AsideNamesWhatLiesBehindThePosition", run: asideNames},
+	{name: "ParkedStateNamesWhatFollowsThePosition", run: parkedStateNames},
 	{name: "RemovedIsAppliedAfterParkedAndDead", run: removedAfterParked},
 	{name: "LastEntryOfAMessageCounts", run: lastEntryCounts},
 	{name: "NumberThatWasUsedForSomethingElseIsLost", run: numberUsedTwice},
@@ -22,10 +22,10 @@ var againTests = []test{
 	{name: "DecisionsActOnTheFirstParkedMessage", run: decisionsOnFirstParked},
 }
 
-func (w *worker) aside(key string, position int64) store.ParkedState {
+func (w *worker) parkedFrom(key string, position int64) store.ParkedState {
 	w.t.Helper()
 	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position)
-	w.must(err, "aside")
+	w.must(err, "parked state")
 	return out
 }
 
@@ -37,7 +37,7 @@ func sequences(records ...store.Entry) []int64 {
 	return out
 }
 
-func asideNames(e *env) {
+func parkedStateNames(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
 	other := e.keysOf((e.partition(key)+1)%e.partitions, 1)[0]
@@ -52,12 +52,12 @@ func asideNames(e *env) {
 		st.Dead = append(st.Dead, store.DeadOutcome{Sequence: rec.Message.Sequence, Key: key, FromLog: true, Reason: "rejected"})
 	}
 	w.settle(st)
-	letters := e.letters(everyLetter)
+	deadLetters := e.deadLetters(everyDead)
 	for i, resolve := range []func(f store.DeadFilter) (int, error){
 		func(f store.DeadFilter) (int, error) { return e.RedriveDead(e.ctx, f, "olga", 0) },
 		func(f store.DeadFilter) (int, error) { return e.DiscardDead(e.ctx, f, "olga", "why", 0) },
 	} {
-		_, err := resolve(store.DeadFilter{Numbers: []int64{letters[i].Number}})
+		_, err := resolve(store.DeadFilter{Numbers: []int64{deadLetters[i].Number}})
 		e.must(err, "resolve")
 	}
 	two := e.worker("two", "a")
@@ -66,15 +66,15 @@ func asideNames(e *env) {
 		{Sequence: r[6].Message.Sequence, Key: key, FromLog: true, Reason: store.ParkSlow}}})
 	w.hold(other, 2, time.Hour)
 	for after := range r {
-		got := w.aside(key, r[after].Message.Sequence)
+		got := w.parkedFrom(key, r[after].Message.Sequence)
 		e.wantIDs("held keys", got.Keys, []string{key})
 		var want []int64
 		if after < 6 {
 			want = sequences(r[after+1 : 6]...)
 		}
-		e.wantSequences("put aside", got.Sequences, want)
+		e.wantSequences("parked", got.Sequences, want)
 	}
-	if got := two.aside(key, 0); len(got.Keys) > 0 {
+	if got := two.parkedFrom(key, 0); len(got.Keys) > 0 {
 		e.t.Errorf("held keys of another relay: %v", got.Keys)
 	}
 }
@@ -237,7 +237,7 @@ func repetitionAfterDecision(e *env) {
 	_, err := e.dead("r", keys[1], "why", false)
 	e.must(err, "dead")
 	w.repeat(st)
-	if n := len(e.letters(everyLetter)); n != 2 {
+	if n := len(e.deadLetters(everyDead)); n != 2 {
 		e.t.Errorf("%d dead letters, want 2", n)
 	}
 	runs := map[string][]int64{}
@@ -268,7 +268,7 @@ func repetitionAfterRedrive(e *env) {
 		e.t.Fatalf("redrove %d, %v", n, err)
 	}
 	w.repeat(st)
-	if n := len(e.letters(everyLetter)); n != 1 {
+	if n := len(e.deadLetters(everyDead)); n != 1 {
 		e.t.Errorf("%d dead letters, want the first only", n)
 	}
 	due := w.due()
@@ -299,7 +299,7 @@ func decisionsOnFirstParked(e *env) {
 	}
 	w.wantRun(key, r[3:])
 	var got []string
-	for _, l := range e.letters(everyLetter) {
+	for _, l := range e.deadLetters(everyDead) {
 		got = append(got, l.Message.ID)
 		if l.Cause != "" || l.Attempts != 0 {
 			e.t.Errorf("dead letter %+v has the cause or attempts of another message", l)

@@ -14,7 +14,7 @@ import (
 var deadTests = []test{
 	{name: "ListingPagesAndLimits", run: listingPages},
 	{name: "EveryFieldOfTheFilterChooses", run: filterChooses},
-	{name: "UnknownDeadLetterIsNotFound", run: unknownLetter},
+	{name: "UnknownDeadLetterIsNotFound", run: unknownDead},
 	{name: "RedriveMakesMessagesDueFromTheFirstAttempt", run: redriveMakesDue},
 	{name: "RedriveGoesInBatchesOldestFirst", run: redriveBatches},
 	{name: "ConcurrentRedrivesSendEachLetterOnce", run: concurrentRedrives},
@@ -28,12 +28,12 @@ var deadTests = []test{
 }
 
 var (
-	everyLetter = store.DeadFilter{State: store.DeadAny}
-	everyOpen   = store.DeadFilter{}
+	everyDead = store.DeadFilter{State: store.DeadAny}
+	everyOpen = store.DeadFilter{}
 )
 
 // letters lists dead letters.
-func (e *env) letters(f store.DeadFilter) []store.DeadLetter {
+func (e *env) deadLetters(f store.DeadFilter) []store.DeadLetter {
 	e.t.Helper()
 	var out []store.DeadLetter
 	for l, err := range e.ListDead(e.ctx, f, 0, 0) {
@@ -43,10 +43,10 @@ func (e *env) letters(f store.DeadFilter) []store.DeadLetter {
 	return out
 }
 
-func (e *env) letterIDs(f store.DeadFilter) []string {
+func (e *env) deadIDs(f store.DeadFilter) []string {
 	e.t.Helper()
 	var out []string
-	for _, l := range e.letters(f) {
+	for _, l := range e.deadLetters(f) {
 		out = append(out, l.Message.ID)
 	}
 	return out
@@ -76,17 +76,17 @@ func (w *worker) deadLetter(reason string, msgs ...*postrider.Message) []string 
 func listingPages(e *env) {
 	w := e.worker("r", "a")
 	want := w.deadLetter("rejected", e.messages("", 250)...)
-	letters := e.letters(store.DeadFilter{})
-	e.wantIDs("all dead letters", e.letterIDs(store.DeadFilter{}), want)
-	for i := 1; i < len(letters); i++ {
-		if letters[i].Number <= letters[i-1].Number || letters[i].DiedAt.Before(letters[i-1].DiedAt) {
-			e.t.Fatalf("dead letter %d, of %s, follows %d, of %s", letters[i].Number, letters[i].DiedAt, letters[i-1].Number, letters[i-1].DiedAt)
+	deadLetters := e.deadLetters(store.DeadFilter{})
+	e.wantIDs("all dead letters", e.deadIDs(store.DeadFilter{}), want)
+	for i := 1; i < len(deadLetters); i++ {
+		if deadLetters[i].Number <= deadLetters[i-1].Number || deadLetters[i].DiedAt.Before(deadLetters[i-1].DiedAt) {
+			e.t.Fatalf("dead letter %d, of %s, follows %d, of %s", deadLetters[i].Number, deadLetters[i].DiedAt, deadLetters[i-1].Number, deadLetters[i-1].DiedAt)
 		}
 	}
 	for _, c := range []struct{ skip, limit, want int }{{0, 1, 1}, {0, 130, 130}, {100, 0, 150}, {100, 20, 20}, {240, 20, 10}, {250, 5, 0}} {
 		after, n := int64(0), 0
 		if c.skip > 0 {
-			after = letters[c.skip-1].Number
+			after = deadLetters[c.skip-1].Number
 		}
 		for l, err := range e.ListDead(e.ctx, store.DeadFilter{}, after, c.limit) {
 			e.must(err, "list dead letters")
@@ -96,7 +96,7 @@ func listingPages(e *env) {
 			n++
 		}
 		if n != c.want {
-			e.t.Errorf("%d letters behind the first %d with limit %d, want %d", n, c.skip, c.limit, c.want)
+			e.t.Errorf("%d dead letters behind the first %d with limit %d, want %d", n, c.skip, c.limit, c.want)
 		}
 	}
 	for range e.ListDead(e.ctx, store.DeadFilter{}, 0, 0) {
@@ -114,11 +114,11 @@ func filterChooses(e *env) {
 	w.deadLetter("rejected", plain)
 	e.clockMoves(20 * time.Millisecond)
 	w.deadLetter("undecodable", special)
-	second := e.letters(store.DeadFilter{})[1].DiedAt
+	second := e.deadLetters(store.DeadFilter{})[1].DiedAt
 	other.drain()
 	far := e.message("order/3")
 	other.deadLetter("rejected", far)
-	numbers := e.letters(store.DeadFilter{})
+	numbers := e.deadLetters(store.DeadFilter{})
 	for _, c := range []struct {
 		name string
 		f    store.DeadFilter
@@ -140,14 +140,14 @@ func filterChooses(e *env) {
 		{"state without any", store.DeadFilter{State: store.DeadRedriven}, nil},
 		{"open state", store.DeadFilter{State: store.DeadOpen, Relay: "other"}, []string{far.ID}},
 	} {
-		e.wantIDs("chosen by "+c.name, e.letterIDs(c.f), c.want)
+		e.wantIDs("chosen by "+c.name, e.deadIDs(c.f), c.want)
 		if n, err := e.CountDead(e.ctx, c.f); int(n) != len(c.want) || err != nil {
 			e.t.Errorf("counted by %s: %d, %v; want %d", c.name, n, err, len(c.want))
 		}
 	}
 }
 
-func unknownLetter(e *env) {
+func unknownDead(e *env) {
 	_, show := e.ShowDead(e.ctx, 4_711)
 	_, redrive := e.RedriveDead(e.ctx, store.DeadFilter{Numbers: []int64{4_711}}, "olga", 0)
 	_, discard := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{4_711}}, "olga", "why", 0)
@@ -183,7 +183,7 @@ func redriveMakesDue(e *env) {
 	if r.Attempts != 0 || r.Reason != store.ParkRedriven {
 		e.t.Errorf("redriven message has %d attempts and reason %q", r.Attempts, r.Reason)
 	}
-	l := e.letters(everyLetter)[0]
+	l := e.deadLetters(everyDead)[0]
 	if l.State != store.DeadRedriven || l.ResolvedBy != "olga" || time.Since(l.ResolvedAt).Abs() > time.Minute {
 		e.t.Errorf("letter is %+v", l)
 	}
@@ -203,7 +203,7 @@ func redriveBatches(e *env) {
 		for _, run := range w.due().Runs {
 			due = append(due, recordIDs(run.Entries)...)
 		}
-		e.wantSet("due", due, want[:len(want)-len(e.letters(store.DeadFilter{}))])
+		e.wantSet("due", due, want[:len(want)-len(e.deadLetters(store.DeadFilter{}))])
 	}
 }
 
@@ -230,8 +230,8 @@ func concurrentRedrives(e *env) {
 		})
 	}
 	wg.Wait()
-	if left := len(e.letters(store.DeadFilter{})); total != len(want) || left > 0 {
-		e.t.Errorf("four operators redrove %d of %d letters together, %d are left", total, len(want), left)
+	if left := len(e.deadLetters(store.DeadFilter{})); total != len(want) || left > 0 {
+		e.t.Errorf("four operators redrove %d of %d dead letters together, %d are left", total, len(want), left)
 	}
 	var due []string
 	for _, run := range w.due().Runs {
@@ -251,17 +251,17 @@ func redrivesAreCounted(e *env) {
 			Attempts: 1,
 		},
 		}})
-		letters := e.letters(store.DeadFilter{})
-		if len(letters) != 1 || letters[0].Redrives != i+1 || letters[0].Reason != "rejected again" {
-			e.t.Fatalf("open letters after %d redrives: %+v", i+1, letters)
+		deadLetters := e.deadLetters(store.DeadFilter{})
+		if len(deadLetters) != 1 || deadLetters[0].Redrives != i+1 || deadLetters[0].Reason != "rejected again" {
+			e.t.Fatalf("open letters after %d redrives: %+v", i+1, deadLetters)
 		}
 		// Each round adds the redrive, which is not an attempt, and the attempt.
-		if h := letters[0].History; len(h) != 1+2*(i+1) || h[len(h)-2].Attempt != 0 || h[len(h)-1].Attempt != 1 {
+		if h := deadLetters[0].History; len(h) != 1+2*(i+1) || h[len(h)-2].Attempt != 0 || h[len(h)-1].Attempt != 1 {
 			e.t.Errorf("history after %d redrives: %+v", i+1, h)
 		}
 	}
-	if all := e.letters(everyLetter); len(all) != 4 {
-		e.t.Errorf("%d letters in all, want one for each time the message died", len(all))
+	if all := e.deadLetters(everyDead); len(all) != 4 {
+		e.t.Errorf("%d dead letters in all, want one for each time the message died", len(all))
 	}
 }
 
@@ -279,7 +279,7 @@ func redriveOfAnother(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.message("order/1"))
 	records := w.undecided("order/1", 1)
-	number := e.letters(store.DeadFilter{})[0].Number
+	number := e.deadLetters(store.DeadFilter{})[0].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{number}}, 1)
 	for _, run := range w.due().Runs {
 		if run.Key != "" {
@@ -291,7 +291,7 @@ func redriveOfAnother(e *env) {
 func discardResolves(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 3)...)
-	number := e.letters(store.DeadFilter{})[1].Number
+	number := e.deadLetters(store.DeadFilter{})[1].Number
 	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", "test data", 0); n != 1 || err != nil {
 		e.t.Fatalf("discard: %d, %v; want 1", n, err)
 	}
@@ -303,8 +303,8 @@ func discardResolves(e *env) {
 	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{}, "olga", "test data", 1); n != 1 || err != nil {
 		e.t.Errorf("discard of at most one: %d, %v", n, err)
 	}
-	if left := len(e.letters(store.DeadFilter{})); left != 1 {
-		e.t.Errorf("%d letters are open, want 1", left)
+	if left := len(e.deadLetters(store.DeadFilter{})); left != 1 {
+		e.t.Errorf("%d dead letters are open, want 1", left)
 	}
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("discarded messages are due: %+v", due.Runs)
@@ -323,8 +323,8 @@ func discardOfHead(e *env) {
 func resolvedStayResolved(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 2)...)
-	letters := e.letters(store.DeadFilter{})
-	redriven, discarded := store.DeadFilter{Numbers: []int64{letters[0].Number}}, store.DeadFilter{Numbers: []int64{letters[1].Number}}
+	deadLetters := e.deadLetters(store.DeadFilter{})
+	redriven, discarded := store.DeadFilter{Numbers: []int64{deadLetters[0].Number}}, store.DeadFilter{Numbers: []int64{deadLetters[1].Number}}
 	e.redrive(redriven, 1)
 	_, err := e.DiscardDead(e.ctx, discarded, "olga", "why", 0)
 	e.must(err, "discard")
@@ -335,7 +335,7 @@ func resolvedStayResolved(e *env) {
 			e.t.Errorf("letter %v again: redrive %d, %v; discard %d, %v; want ErrResolved", f.Numbers, n, redrive, m, discard)
 		}
 	}
-	for _, l := range e.letters(everyLetter) {
+	for _, l := range e.deadLetters(everyDead) {
 		if l.ResolvedBy != "olga" {
 			e.t.Errorf("letter %d was resolved by %s, want olga", l.Number, l.ResolvedBy)
 		}
@@ -348,17 +348,17 @@ func resolvedStayResolved(e *env) {
 func namedAllOrNone(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 3)...)
-	letters := e.letters(store.DeadFilter{})
-	e.redrive(store.DeadFilter{Numbers: []int64{letters[1].Number}}, 1)
+	deadLetters := e.deadLetters(store.DeadFilter{})
+	e.redrive(store.DeadFilter{Numbers: []int64{deadLetters[1].Number}}, 1)
 	for want, numbers := range map[error][]int64{
-		deadletter.ErrResolved: {letters[0].Number, letters[1].Number, letters[2].Number},
-		deadletter.ErrNotFound: {letters[0].Number, 4_711},
+		deadletter.ErrResolved: {deadLetters[0].Number, deadLetters[1].Number, deadLetters[2].Number},
+		deadletter.ErrNotFound: {deadLetters[0].Number, 4_711},
 	} {
 		if n, err := e.RedriveDead(e.ctx, store.DeadFilter{Numbers: numbers}, "olga", 0); n != 0 || !errors.Is(err, want) {
 			e.t.Errorf("redrive of %v: %d, %v; want none and %v", numbers, n, err, want)
 		}
 	}
-	if left := len(e.letters(store.DeadFilter{})); left != 2 {
-		e.t.Errorf("%d letters are open, want 2", left)
+	if left := len(e.deadLetters(store.DeadFilter{})); left != 2 {
+		e.t.Errorf("%d dead letters are open, want 2", left)
 	}
 }

@@ -9,14 +9,14 @@ import (
 
 func consumerTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
-		{name: "LettersSayTheirSide", run: lettersSayTheirSide[Tx]},
+		{name: "DeadLettersSayTheirSide", run: deadLettersSayTheirSide[Tx]},
 		{name: "RedriveIsNotSwallowedByTheClaim", run: redriveOfAConsumer[Tx]},
 		{name: "StatusTellsWhatConsumersRemember", run: consumersAreDescribed[Tx]},
 	}
 }
 
-// giveUp claims and dead-letters messages in a transaction, as a consumer does.
-func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
+// claimAndDeadLetter claims and dead-letters messages in a transaction, as a consumer does.
+func (e *inboxEnv[Tx]) claimAndDeadLetter(consumer string, msgs ...*postrider.Message) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) {
 		var dead []store.DeadLetterRequest
@@ -28,22 +28,22 @@ func (e *inboxEnv[Tx]) giveUp(consumer string, msgs ...*postrider.Message) {
 	})
 }
 
-func lettersSayTheirSide[Tx any](e *inboxEnv[Tx]) {
+func deadLettersSayTheirSide[Tx any](e *inboxEnv[Tx]) {
 	e.consumer("c")
 	w := e.worker("r", "a")
 	out := w.deadLetter("rejected", e.message("order/1"))
 	in := e.message("order/1")
-	e.giveUp("c", in)
-	for _, l := range e.letters(everyOpen) {
+	e.claimAndDeadLetter("c", in)
+	for _, l := range e.deadLetters(everyOpen) {
 		want := map[string]store.Kind{"r": store.KindRelay, "c": store.KindConsumer}[l.Relay]
 		if l.Side != want {
 			e.t.Errorf("letter of %s is on side %q", l.Relay, l.Side)
 		}
 	}
-	e.wantIDs("of relays", e.letterIDs(store.DeadFilter{Side: store.KindRelay}), out)
-	e.wantIDs("of consumers", e.letterIDs(store.DeadFilter{Side: store.KindConsumer}), []string{in.ID})
+	e.wantIDs("of relays", e.deadIDs(store.DeadFilter{Side: store.KindRelay}), out)
+	e.wantIDs("of consumers", e.deadIDs(store.DeadFilter{Side: store.KindConsumer}), []string{in.ID})
 	e.redrive(store.DeadFilter{Side: store.KindConsumer}, 1)
-	e.wantIDs("left", e.letterIDs(everyOpen), out)
+	e.wantIDs("left", e.deadIDs(everyOpen), out)
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("due at a relay that has given up nothing: %+v", due.Runs)
 	}
@@ -52,7 +52,7 @@ func lettersSayTheirSide[Tx any](e *inboxEnv[Tx]) {
 func redriveOfAConsumer[Tx any](e *inboxEnv[Tx]) {
 	w, other := e.consumer("c"), e.consumer("other")
 	m := e.message("order/1")
-	e.giveUp("c", m)
+	e.claimAndDeadLetter("c", m)
 	r := e.startRedrive(store.DeadFilter{Relay: "c"})
 	e.drive(r.ID)
 	again := w.firstDue()
@@ -89,7 +89,7 @@ func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
 		})
 	}
 	e.inTx(func(tx Tx) {
-		for _, at := range []postrider.Position{{Partition: "b", Epoch: "1", Offset: 7}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "a", Epoch: "1", Offset: 9}, {Partition: "b", Epoch: "1", Offset: 8}} {
+		for _, at := range []postrider.Position{{Partition: "b", Incarnation: "1", Offset: 7}, {Partition: "a", Incarnation: "2", Offset: 3}, {Partition: "a", Incarnation: "1", Offset: 9}, {Partition: "b", Incarnation: "1", Offset: 8}} {
 			_, err := e.store.Watermark(e.ctx, tx, "by-mark", at)
 			e.must(err, "watermark")
 			e.must(e.store.SetWatermark(e.ctx, tx, "by-mark", at, nil), "set watermark")
@@ -105,7 +105,7 @@ func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
 	if id.Remembered != (store.Count{N: store.CountLimit, AtLeast: true}) || id.Oldest <= 0 || id.Oldest > time.Minute || len(id.Watermarks) > 0 {
 		e.t.Errorf("consumer by ID: %+v", id)
 	}
-	want := []store.WatermarkStatus{{Partition: "a", Epoch: "1", Offset: 9}, {Partition: "a", Epoch: "2", Offset: 3}, {Partition: "b", Epoch: "1", Offset: 8}}
+	want := []store.WatermarkStatus{{Partition: "a", Incarnation: "1", Offset: 9}, {Partition: "a", Incarnation: "2", Offset: 3}, {Partition: "b", Incarnation: "1", Offset: 8}}
 	if len(mark.Watermarks) != len(want) || mark.Remembered.N != 0 || mark.Oldest != 0 {
 		e.t.Fatalf("consumer by watermark: %+v", mark)
 	}

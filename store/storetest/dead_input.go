@@ -16,7 +16,7 @@ var inputTests = []test{
 	{name: "TextsOfOperatorsAreMadeStorable", run: textsAreCleaned},
 	{name: "TextsOfImportedLettersAreMadeStorable", run: importedTextsAreCleaned},
 	{name: "NamedLettersMustBeOpenWhateverTheState", run: namedOfAnyState},
-	{name: "LimitsAndNumbersAtTheirBounds", run: limitsOfLetters},
+	{name: "LimitsAndNumbersAtTheirBounds", run: limitsOfDead},
 }
 
 // No database has to store these as they are.
@@ -29,7 +29,7 @@ func textsAreCleaned(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 4)...)
 	var numbers []int64
-	for _, l := range e.letters(everyOpen) {
+	for _, l := range e.deadLetters(everyOpen) {
 		numbers = append(numbers, l.Number)
 	}
 	named := func(i int) store.DeadFilter { return store.DeadFilter{Numbers: numbers[i : i+1]} }
@@ -50,7 +50,7 @@ func textsAreCleaned(e *env) {
 	e.must(err, "redrive")
 	wantResolved(0, store.DeadRedriven, "")
 	w.dieAgain("still bad")
-	if h := e.letters(store.DeadFilter{Reason: "rejected again"})[0].History; len(h) < 2 || h[len(h)-2].Cause != "redriven by "+cleanName {
+	if h := e.deadLetters(store.DeadFilter{Reason: "rejected again"})[0].History; len(h) < 2 || h[len(h)-2].Cause != "redriven by "+cleanName {
 		e.t.Errorf("history of a redriven message: %+v", h)
 	}
 	_, err = e.DiscardDead(e.ctx, named(1), dirtyName, dirtyWhy, 0)
@@ -106,7 +106,7 @@ func importedTextsAreCleaned(e *env) {
 	if n != 1 || err != nil {
 		e.t.Fatalf("import: %d, %v; want 1", n, err)
 	}
-	l := e.letters(everyLetter)[0]
+	l := e.deadLetters(everyDead)[0]
 	if l.Reason != cleanWhy || l.Cause != cleanWhy || l.ResolvedBy != cleanName || l.Resolution != cleanWhy || l.History[0].Cause != cleanWhy {
 		e.t.Errorf("imported letter: %+v", l)
 	}
@@ -119,8 +119,8 @@ func importedTextsAreCleaned(e *env) {
 func namedOfAnyState(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 3)...)
-	letters := e.letters(everyOpen)
-	redriven, discarded, open := letters[0].Number, letters[1].Number, letters[2].Number
+	deadLetters := e.deadLetters(everyOpen)
+	redriven, discarded, open := deadLetters[0].Number, deadLetters[1].Number, deadLetters[2].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{redriven}}, 1)
 	_, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{discarded}}, "olga", "why", 0)
 	e.must(err, "discard")
@@ -141,7 +141,7 @@ func namedOfAnyState(e *env) {
 	e.redrive(store.DeadFilter{Numbers: []int64{open}, State: store.DeadAny}, 1)
 }
 
-func limitsOfLetters(e *env) {
+func limitsOfDead(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 3)...)
 	for _, number := range []int64{0, -1, math.MinInt64, math.MaxInt64} {
@@ -168,7 +168,7 @@ func limitsOfLetters(e *env) {
 		limit, want int
 	}{{0, math.MaxInt, 3}, {-1, 0, 3}, {math.MinInt64, 0, 3}, {math.MaxInt64, 0, 0}} {
 		if n := list(c.after, c.limit); n != c.want {
-			e.t.Errorf("%d letters after %d with limit %d, want %d", n, c.after, c.limit, c.want)
+			e.t.Errorf("%d dead letters after %d with limit %d, want %d", n, c.after, c.limit, c.want)
 		}
 	}
 
@@ -183,13 +183,13 @@ func limitsOfLetters(e *env) {
 			e.t.Errorf("negative number %d was taken", i)
 		}
 	}
-	if n := len(e.letters(everyOpen)); n != 3 {
-		e.t.Fatalf("%d letters are open after refused operations, want 3", n)
+	if n := len(e.deadLetters(everyOpen)); n != 3 {
+		e.t.Fatalf("%d dead letters are open after refused operations, want 3", n)
 	}
 	if c, err := e.CountCauses(e.ctx, everyOpen, math.MaxInt); err != nil || len(c) == 0 {
 		e.t.Errorf("causes without a limit: %+v, %v", c, err)
 	}
-	if r, _, err := e.StepRedrive(e.ctx, e.startRedrive(store.DeadFilter{Numbers: []int64{e.letters(everyOpen)[0].Number}}).ID, math.MaxInt); err != nil || r.Done != 1 {
+	if r, _, err := e.StepRedrive(e.ctx, e.startRedrive(store.DeadFilter{Numbers: []int64{e.deadLetters(everyOpen)[0].Number}}).ID, math.MaxInt); err != nil || r.Done != 1 {
 		e.t.Errorf("step without a limit: %+v, %v", r, err)
 	}
 	if n, err := e.RedriveDead(e.ctx, store.DeadFilter{MaxRedrives: math.MaxInt}, "olga", math.MaxInt); n != 2 || err != nil {

@@ -23,7 +23,7 @@ var repairTests = []test{
 	{name: "CausesAreCountedByKind", run: causesAreCounted},
 	{name: "FilterChoosesByCauseAndRedrive", run: filterByCause},
 	{name: "ExportedLettersAreTheSameElsewhere", run: exportImport},
-	{name: "ImportedLettersDoNotTouchTheLog", run: importedBesideLog},
+	{name: "ImportedLettersDoNotTouchTheLog", run: importedNextToLog},
 	{name: "ConcurrentImportsAddEachLetterOnce", run: concurrentImports},
 	{name: "ImportGoesByThePartitionsOfTheMoment", run: importRepartitioned},
 }
@@ -33,7 +33,7 @@ func editKeeps(e *env) {
 	m := e.message("order/1")
 	m.Headers = map[string]string{"trace": "ö", "wrong": "yes"}
 	w.deadLetter("rejected", m)
-	before := e.letters(everyOpen)[0]
+	before := e.deadLetters(everyOpen)[0]
 	l, err := e.EditDead(e.ctx, before.Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n was wrong"})
 	e.must(err, "edit the payload")
 	headers := map[string]string{"trace": "ö", "right": "yes"}
@@ -61,8 +61,8 @@ func editKeeps(e *env) {
 func editIsRefused(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 2)...)
-	letters := e.letters(everyOpen)
-	open, resolved := letters[0].Number, letters[1].Number
+	deadLetters := e.deadLetters(everyOpen)
+	open, resolved := deadLetters[0].Number, deadLetters[1].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{resolved}}, 1)
 	many := make(map[string]string)
 	for i := range postrider.MaxHeaders + 1 {
@@ -105,7 +105,7 @@ func editUnreadable(e *env) {
 	w.settle(store.Settlement{Partition: e.partition("order/1"), Dead: []store.DeadOutcome{
 		{Sequence: r.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: r.Err.Error()},
 	}})
-	l := e.letters(everyOpen)[0]
+	l := e.deadLetters(everyOpen)[0]
 	if l.Unreadable == "" {
 		e.t.Errorf("letter does not say that it cannot be read: %+v", l)
 	}
@@ -128,12 +128,12 @@ func editUnreadable(e *env) {
 func editWhileRedriving(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 30)...)
-	letters := e.letters(everyOpen)
+	deadLetters := e.deadLetters(everyOpen)
 	edited := make(map[string]bool)
 	r := e.startRedrive(everyOpen)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for _, l := range letters {
+		for _, l := range deadLetters {
 			_, err := e.EditDead(e.ctx, l.Number, store.Edit{Payload: []byte(`{"n":2}`), By: "otto"})
 			if err != nil && !errors.Is(err, deadletter.ErrResolved) {
 				e.t.Errorf("edit: %v", err)
@@ -166,8 +166,8 @@ func editWhileRedriving(e *env) {
 	}
 }
 
-// buryWith dead-letters one message for each cause.
-func (w *worker) buryWith(reason string, causes ...string) []string {
+// deadLetterWith dead-letters one message for each cause.
+func (w *worker) deadLetterWith(reason string, causes ...string) []string {
 	w.t.Helper()
 	var all []string
 	for _, cause := range causes {
@@ -186,10 +186,10 @@ func (w *worker) buryWith(reason string, causes ...string) []string {
 
 func causesAreCounted(e *env) {
 	w, other := e.worker("r", "a"), e.worker("other", "a")
-	w.buryWith("rejected", "order 4711 is unknown", "order 4712 is unknown", "no route to host 10.0.0.7")
-	w.buryWith("timed out", "no route to host 10.0.0.8", "")
+	w.deadLetterWith("rejected", "order 4711 is unknown", "order 4712 is unknown", "no route to host 10.0.0.7")
+	w.deadLetterWith("timed out", "no route to host 10.0.0.8", "")
 	other.drain()
-	other.buryWith("rejected", "order 1 is unknown")
+	other.deadLetterWith("rejected", "order 1 is unknown")
 	counts, err := e.CountCauses(e.ctx, store.DeadFilter{}, 10)
 	e.must(err, "count causes")
 	var got []string
@@ -212,11 +212,11 @@ func causesAreCounted(e *env) {
 
 func filterByCause(e *env) {
 	w := e.worker("r", "a")
-	ids := w.buryWith("rejected", "order 4711 is unknown", "100% of <orders> failed", "order 99 is unknown")
+	ids := w.deadLetterWith("rejected", "order 4711 is unknown", "100% of <orders> failed", "order 99 is unknown")
 	unknown := store.DeadFilter{Fingerprint: store.Fingerprint("order 7 is unknown")}
-	e.wantIDs("of one fingerprint", e.letterIDs(unknown), []string{ids[0], ids[2]})
-	e.wantIDs("by part of the cause", e.letterIDs(store.DeadFilter{Cause: "% of <"}), ids[1:2])
-	e.wantIDs("case is told apart", e.letterIDs(store.DeadFilter{Cause: "ORDER"}), nil)
+	e.wantIDs("of one fingerprint", e.deadIDs(unknown), []string{ids[0], ids[2]})
+	e.wantIDs("by part of the cause", e.deadIDs(store.DeadFilter{Cause: "% of <"}), ids[1:2])
+	e.wantIDs("case is told apart", e.deadIDs(store.DeadFilter{Cause: "ORDER"}), nil)
 	for f, want := range map[*store.DeadFilter]int{&unknown: 2, {Side: store.KindRelay}: 3, {Side: store.KindConsumer}: 0} {
 		if n, err := e.CountDead(e.ctx, *f); int(n) != want || err != nil {
 			e.t.Errorf("counted by %+v: %d, %v; want %d", f, n, err, want)
@@ -226,7 +226,7 @@ func filterByCause(e *env) {
 	e.wantRedrive(r, store.RedriveFinished, 2, 2, 0, 0)
 	e.wantSet("due", w.dueIDs(), []string{ids[0], ids[2]})
 	of := store.DeadFilter{Redrive: r.ID, State: store.DeadRedriven}
-	e.wantIDs("sent back by a redrive", e.letterIDs(of), []string{ids[0], ids[2]})
+	e.wantIDs("sent back by a redrive", e.deadIDs(of), []string{ids[0], ids[2]})
 	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Fingerprint: store.Fingerprint("5% of <orders> failed")}, "olga", "why", 0); n != 1 || err != nil {
 		e.t.Errorf("discarded by fingerprint: %d, %v", n, err)
 	}
@@ -236,7 +236,7 @@ func filterByCause(e *env) {
 func (e *env) exported(db database) (text string, byID map[string]string) {
 	e.t.Helper()
 	var out bytes.Buffer
-	_, err := deadletter.New(db).Export(e.ctx, &out, everyLetter)
+	_, err := deadletter.New(db).Export(e.ctx, &out, everyDead)
 	e.must(err, "export")
 	byID = make(map[string]string)
 	for line := range strings.Lines(out.String()) {
@@ -258,11 +258,11 @@ func exportImport(e *env) {
 	full.DeliverAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
 	w.deadLetter("rejected", full)
 	w.deadLetter("rejected", e.messages("", 110)...)
-	letters := e.letters(everyOpen)
-	_, err := e.EditDead(e.ctx, letters[1].Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n"})
+	deadLetters := e.deadLetters(everyOpen)
+	_, err := e.EditDead(e.ctx, deadLetters[1].Number, store.Edit{Payload: []byte(`{"n":2}`), By: "olga", Why: "n"})
 	e.must(err, "edit")
-	e.redrive(store.DeadFilter{Numbers: []int64{letters[2].Number}}, 1)
-	_, err = e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{letters[3].Number}}, "otto", "test data", 0)
+	e.redrive(store.DeadFilter{Numbers: []int64{deadLetters[2].Number}}, 1)
+	_, err = e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{deadLetters[3].Number}}, "otto", "test data", 0)
 	e.must(err, "discard")
 	text, want := e.exported(e.database)
 
@@ -288,8 +288,8 @@ func exportImport(e *env) {
 	}
 }
 
-// importedBesideLog: in the target outbox, other messages have the sequences that the imported ones had in their own.
-func importedBesideLog(e *env) {
+// importedNextToLog: in the target outbox, other messages have the sequences that the imported ones had in their own.
+func importedNextToLog(e *env) {
 	w := e.worker("r", "a")
 	imported := w.deadLetter("rejected", e.messages("order/1", 3)...)
 	text, _ := e.exported(e.database)
@@ -346,7 +346,7 @@ func concurrentImports(e *env) {
 	}
 	wg.Wait()
 	there := newEnv(e.t, e.ctx, e.suite, other, e.partitions)
-	there.wantSet("letters", there.letterIDs(everyOpen), want)
+	there.wantSet("letters", there.deadIDs(everyOpen), want)
 	if added != 30 {
 		e.t.Errorf("four imports at once have added %d letters, want 30 together", added)
 	}
@@ -362,7 +362,7 @@ func importRepartitioned(e *env) {
 	other.repartition(9)
 	_, err := deadletter.New(stale).Import(e.ctx, strings.NewReader(text), nil)
 	e.must(err, "import")
-	for _, l := range other.letters(everyOpen) {
+	for _, l := range other.deadLetters(everyOpen) {
 		if p := postrider.PartitionOf("", l.Message.ID, 9); l.Partition != p {
 			e.t.Errorf("imported letter is in partition %d, want %d", l.Partition, p)
 		}

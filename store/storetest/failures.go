@@ -39,11 +39,11 @@ func panicIsFailedAttempt(e *env) {
 			e.t.Errorf("attempts at a good message: %v", got)
 		}
 	}
-	letters := e.letters(everyLetter)
-	if len(letters) != 2 {
-		e.t.Fatalf("dead letters: %+v, want two", letters)
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 2 {
+		e.t.Fatalf("dead letters: %+v, want two", deadLetters)
 	}
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if l.Attempts != 3 || l.Message.Subject == "panic" && (!strings.Contains(l.Cause, "something unexpected") || !strings.Contains(l.Cause, ".go:")) {
 			e.t.Errorf("after %s: %d attempts, cause %.300s", l.Message.Subject, l.Attempts, l.Cause)
 		}
@@ -60,8 +60,8 @@ func errorWithoutText(e *env) {
 	cfg.MaxAttempts = 1
 	e.start(cfg, func(context.Context, *postrider.Message) error { return silent{} })
 	e.sendKeys("order/1")
-	e.until("the message is dead", func() bool { return len(e.letters(everyLetter)) == 1 })
-	if l := e.letters(everyLetter)[0]; !strings.Contains(l.Cause, "silent") || l.Reason == "" || len(l.History) != 1 {
+	e.until("the message is dead", func() bool { return len(e.deadLetters(everyDead)) == 1 })
+	if l := e.deadLetters(everyDead)[0]; !strings.Contains(l.Cause, "silent") || l.Reason == "" || len(l.History) != 1 {
 		e.t.Errorf("cause %q, reason %q, history %+v; want the type of the error at least", l.Cause, l.Reason, l.History)
 	}
 }
@@ -86,7 +86,7 @@ func interceptorError(e *env) {
 	e.untilLen(&j, 1)
 	e.untilSettled("r")
 	e.wantIDs("delivered", j.ids(""), good)
-	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Cause != "not allowed" {
-		e.t.Errorf("dead letters: %+v", letters)
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 1 || deadLetters[0].Attempts != 2 || deadLetters[0].Cause != "not allowed" {
+		e.t.Errorf("dead letters: %+v", deadLetters)
 	}
 }

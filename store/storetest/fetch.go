@@ -256,9 +256,9 @@ func undecodableRow(e *env) {
 	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []store.DeadOutcome{
 		{Sequence: bad.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: bad.Err.Error()},
 	}})
-	letters := e.letters(everyLetter)
-	if len(letters) != 1 || letters[0].Message.Key != "order/1" || letters[0].Reason != "undecodable" || letters[0].Cause != bad.Err.Error() {
-		e.t.Fatalf("dead letters %+v, want the undecodable row with what could be read and its cause", letters)
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 1 || deadLetters[0].Message.Key != "order/1" || deadLetters[0].Reason != "undecodable" || deadLetters[0].Cause != bad.Err.Error() {
+		e.t.Fatalf("dead letters %+v, want the undecodable row with what could be read and its cause", deadLetters)
 	}
 }
 
@@ -271,7 +271,7 @@ func undecodableIsRedriven(e *env) {
 	w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Dead: []store.DeadOutcome{
 		{Sequence: bad.Message.Sequence, Key: "order/1", FromLog: true, Reason: "undecodable", Cause: "cannot be read"},
 	}})
-	if n, err := e.RedriveDead(e.ctx, everyLetter, "olga", 0); n != 1 || err != nil {
+	if n, err := e.RedriveDead(e.ctx, everyDead, "olga", 0); n != 1 || err != nil {
 		e.t.Fatalf("redrive: %d, %v; want 1", n, err)
 	}
 	due := w.due()

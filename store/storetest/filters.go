@@ -14,7 +14,7 @@ var filterTests = []test{
 	{name: "FiltersOfOtherRelaysAreShown", run: filtersOfOthers},
 	{name: "UnroutedMessagesAreCountedOnce", run: unroutedOnce},
 	{name: "UnroutedMessagesOfRelaysAndPartitions", run: unroutedOfRelays},
-	{name: "ForgottenRelayLeavesNoFilter", run: forgottenFilter},
+	{name: "RemovedRelayLeavesNoFilter", run: removedFilter},
 }
 
 // filtered returns an owner with a filter.
@@ -201,7 +201,7 @@ func unroutedOfRelays(e *env) {
 	}
 }
 
-func forgottenFilter(e *env) {
+func removedFilter(e *env) {
 	e.heartbeatOf("other", filtered("z", "z"))
 	o := filtered("x", "a")
 	e.heartbeatOf("r", o)
@@ -210,8 +210,8 @@ func forgottenFilter(e *env) {
 	_, err := e.Settle(e.ctx, "r", []store.Settlement{st})
 	e.must(err, "settle")
 	e.must(e.Leave(e.ctx, "r", o), "leave")
-	_, err = held.New(e).ForgetRelay(e.ctx, "r", "olga", "gone", false)
-	e.must(err, "forget")
+	_, err = held.New(e).RemoveRelay(e.ctx, "r", "olga", "gone", false)
+	e.must(err, "remove")
 	e.wantTopics("of the others", e.heartbeatOf("other", filtered("z", "z")).Filter.Elsewhere)
 	if all := e.unroutedTopics(); len(all) != 0 {
 		e.t.Errorf("unrouted: %+v", all)

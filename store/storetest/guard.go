@@ -18,7 +18,7 @@ func Guard[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		"DoneEffectStaysDone":              doneStaysDone,
 		"FailedEffectCanBeClaimedAtOnce":   failedEffectIsFree,
 		"GuardsDoNotSeeEachOthersEffects":  effectsOfGuards,
-		"DoneEffectsAreForgottenInBatches": effectsForgotten,
+		"DoneEffectsAreForgottenInBatches": effectsRemoved,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func effectsOfGuards(e *env, g store.Effects) {
 	}
 }
 
-func effectsForgotten(e *env, g store.Effects) {
+func effectsRemoved(e *env, g store.Effects) {
 	for _, id := range []string{"a", "b", "c"} {
 		e.claimEffect(g, id, "one", time.Hour, granted)
 		e.completeEffect(g, id, "one", true)
@@ -136,8 +136,8 @@ func effectsForgotten(e *env, g store.Effects) {
 	e.completeEffect(g, "young", "one", true)
 	for _, want := range []int{2, 1, 0} {
 		older := time.Since(elapsed) + shortTTL // older than young can be, however slow the test is
-		if n, err := g.ForgetEffects(e.ctx, "g", older, 2); n != want || err != nil {
-			e.t.Fatalf("forgot %d, %v; want %d", n, err, want)
+		if n, err := g.RemoveEffects(e.ctx, "g", older, 2); n != want || err != nil {
+			e.t.Fatalf("removed %d, %v; want %d", n, err, want)
 		}
 	}
 	e.claimEffect(g, "a", "two", time.Hour, granted)

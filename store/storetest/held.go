@@ -17,7 +17,7 @@ var heldTests = []test{
 	{name: "RetryIsRefusedWhileTheKeyWaitsForADecision", run: retryRefused},
 	{name: "DecisionAboutAnotherMessageIsRefused", run: decisionAboutAnother},
 	{name: "DecisionIsAppliedOnceByItsHolder", run: decisionAppliedOnce},
-	{name: "SkipGivesUpTheHeadAndLetsFollowersGo", run: skipGivesUpTheHead},
+	{name: "SkipGivesUpTheHeadAndLetsFollowersGo", run: skipDiscardsTheBlockingMessage},
 	{name: "SkipDecidesAboutADeadHead", run: skipDeadHead},
 	{name: "DeadLettersTheHeadOnly", run: deadHead},
 	{name: "DeadLettersAllOfTheKey", run: deadAll},
@@ -128,9 +128,9 @@ func retryMakesDue(e *env) {
 }
 
 // undecided holds a key until a decision about its blocking message, which is in the dead letters.
-func (w *worker) undecided(key string, followers int) []store.Entry {
+func (w *worker) undecided(key string, queued int) []store.Entry {
 	w.t.Helper()
-	records := w.hold(key, followers+1, time.Hour)
+	records := w.hold(key, queued+1, time.Hour)
 	head := records[0].Message.Sequence
 	w.settle(store.Settlement{Partition: w.partition(key),
 		Dead: []store.DeadOutcome{{Sequence: head, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 10}},
@@ -161,7 +161,7 @@ func decisionAboutAnother(e *env) {
 			e.t.Errorf("%s: %v, want %v", verb, err, held.ErrRefused)
 		}
 	}
-	if n := len(e.letters(everyLetter)); n > 0 {
+	if n := len(e.deadLetters(everyDead)); n > 0 {
 		e.t.Errorf("%d dead letters after decisions that were refused", n)
 	}
 	d := store.Decision{Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", MessageID: records[0].Message.ID}
@@ -179,7 +179,7 @@ func decisionAppliedOnce(e *env) {
 	for range 2 {
 		e.must(held.New(e).RecordDecision(e.ctx, d), "record a decision")
 	}
-	if n := len(e.letters(everyLetter)); n > 0 {
+	if n := len(e.deadLetters(everyDead)); n > 0 {
 		e.t.Fatalf("%d dead letters before the decision was applied", n)
 	}
 	due := w.due()
@@ -195,7 +195,7 @@ func decisionAppliedOnce(e *env) {
 	if got, err := held.New(e).ShowDecision(e.ctx, d.ID); err != nil || got.State != store.DecisionApplied || got.Count != 1 || got.Reason != "why" {
 		e.t.Errorf("decision: %+v, %v", got, err)
 	}
-	if n := len(e.letters(everyLetter)); n != 1 {
+	if n := len(e.deadLetters(everyDead)); n != 1 {
 		e.t.Errorf("%d dead letters, want that of one message", n)
 	}
 	if due = w.due(); len(due.Decisions) > 0 {
@@ -207,16 +207,16 @@ func decisionAppliedOnce(e *env) {
 	}
 }
 
-func skipGivesUpTheHead(e *env) {
+func skipDiscardsTheBlockingMessage(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
 	e.must(e.skip("r", "order/1", "order was cancelled"), "skip")
 	w.wantRun("order/1", records[1:])
-	letters := e.letters(everyLetter)
-	if len(letters) != 1 {
-		e.t.Fatalf("%d dead letters, want the skipped head", len(letters))
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 1 {
+		e.t.Fatalf("%d dead letters, want the skipped head", len(deadLetters))
 	}
-	l := letters[0]
+	l := deadLetters[0]
 	e.wantSame(l.Message, records[0].Message)
 	if l.State != store.DeadDiscarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
 		l.Cause != "first failure" || l.Attempts != 1 || len(l.History) != 1 {
@@ -229,8 +229,8 @@ func skipDeadHead(e *env) {
 	records := w.undecided("order/1", 2)
 	e.must(e.skip("r", "order/1", "order was cancelled"), "skip")
 	w.wantRun("order/1", records[1:])
-	if letters := e.letters(everyLetter); len(letters) != 1 || letters[0].State != store.DeadDiscarded || letters[0].ResolvedBy != "olga" {
-		e.t.Errorf("dead letters: %+v, want the head's, discarded by olga", letters)
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 1 || deadLetters[0].State != store.DeadDiscarded || deadLetters[0].ResolvedBy != "olga" {
+		e.t.Errorf("dead letters: %+v, want the head's, discarded by olga", deadLetters)
 	}
 }
 
@@ -242,10 +242,10 @@ func deadHead(e *env) {
 		e.t.Fatalf("dead-lettered %d, %v; want 1", n, err)
 	}
 	w.wantRun("order/1", records[1:])
-	letters := e.letters(store.DeadFilter{})
-	if len(letters) != 1 || letters[0].Message.ID != records[0].Message.ID || letters[0].Reason != "malformed address" ||
-		letters[0].Attempts != 1 || len(letters[0].History) == 0 {
-		e.t.Errorf("open dead letters: %+v, want the head's", letters)
+	deadLetters := e.deadLetters(store.DeadFilter{})
+	if len(deadLetters) != 1 || deadLetters[0].Message.ID != records[0].Message.ID || deadLetters[0].Reason != "malformed address" ||
+		deadLetters[0].Attempts != 1 || len(deadLetters[0].History) == 0 {
+		e.t.Errorf("open dead letters: %+v, want the head's", deadLetters)
 	}
 }
 
@@ -258,7 +258,7 @@ func deadAll(e *env) {
 	}
 	w.wantRun("order/1", nil)
 	var got []string
-	for _, l := range e.letters(store.DeadFilter{}) {
+	for _, l := range e.deadLetters(store.DeadFilter{}) {
 		got = append(got, l.Message.ID)
 	}
 	e.wantIDs("dead letters", got, recordIDs(records))
@@ -280,7 +280,7 @@ func decisionsNeedAHeldKey(e *env) {
 			}
 		}
 	}
-	if st := e.status("r"); st.Parked.N != 1 || st.Held.N != 1 || len(e.letters(everyLetter)) != 0 {
+	if st := e.status("r"); st.Parked.N != 1 || st.Held.N != 1 || len(e.deadLetters(everyDead)) != 0 {
 		e.t.Errorf("decisions that failed changed something: %+v", st)
 	}
 }

@@ -22,7 +22,7 @@ func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		{"Claims", claimTests[Tx]()},
 		{"Watermarks", watermarkTests[Tx]()},
 		{"Kinds", kindTests[Tx]()},
-		{"Parking", asideTests[Tx]()},
+		{"Parking", parkingTests[Tx]()},
 		{"Take", takeTests[Tx]()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -101,12 +101,12 @@ func (e *inboxEnv[Tx]) tryClaim(tx Tx, consumer string, ids ...string) ([]string
 	for _, id := range ids {
 		msgs = append(msgs, candidate(id))
 	}
-	standings, err := e.store.Claim(e.ctx, tx, consumer, msgs)
-	if err == nil && len(standings) != len(ids) {
-		err = fmt.Errorf("%d answers for %d messages", len(standings), len(ids))
+	answers, err := e.store.Claim(e.ctx, tx, consumer, msgs)
+	if err == nil && len(answers) != len(ids) {
+		err = fmt.Errorf("%d answers for %d messages", len(answers), len(ids))
 	}
 	var out []string
-	for _, s := range standings {
+	for _, s := range answers {
 		word := "known"
 		if s.Fresh {
 			word = "fresh"
@@ -168,7 +168,7 @@ func claimTests[Tx any]() []inboxTest[Tx] {
 		{name: "OpenClaimIsWaitedFor", run: openClaimIsWaitedFor[Tx], late: true},
 		{name: "ClaimsInOppositeOrdersComeToAnEnd", run: oppositeClaims[Tx], late: true},
 		{name: "KeyHeldWithAClaimIsSeenAfterTheWait", run: heldSeenAfterWait[Tx], late: true},
-		{name: "OldClaimsAreForgottenInBatches", run: claimsAreForgotten[Tx]},
+		{name: "OldClaimsAreForgottenInBatches", run: claimsAreRemoved[Tx]},
 		{name: "TransactionsThatHaveEndedAreRefused", run: endedTransactions[Tx]},
 	}
 }
@@ -190,11 +190,11 @@ func claimsOfConsumers[Tx any](e *inboxEnv[Tx]) {
 		e.wantIDs("two", e.claim(tx, "two", "a"), []string{"fresh"})
 	})
 	e.elapse(10 * time.Millisecond)
-	if n, err := e.store.Forget(e.ctx, "one", time.Millisecond, 10); n != 1 || err != nil {
-		e.t.Errorf("forgot %d of one consumer, %v; want 1", n, err)
+	if n, err := e.store.RemoveClaims(e.ctx, "one", time.Millisecond, 10); n != 1 || err != nil {
+		e.t.Errorf("removed %d of one consumer, %v; want 1", n, err)
 	}
 	e.inTx(func(tx Tx) {
-		e.wantIDs("one, forgotten", e.claim(tx, "one", "a"), []string{"fresh"})
+		e.wantIDs("one, removed", e.claim(tx, "one", "a"), []string{"fresh"})
 		e.wantIDs("two", e.claim(tx, "two", "a"), []string{"known"})
 	})
 }
@@ -331,16 +331,16 @@ func heldSeenAfterWait[Tx any](e *inboxEnv[Tx]) {
 	e.commit(second)
 }
 
-func claimsAreForgotten[Tx any](e *inboxEnv[Tx]) {
+func claimsAreRemoved[Tx any](e *inboxEnv[Tx]) {
 	e.inTx(func(tx Tx) { e.claim(tx, "c", "a", "b", "c", "d", "e") })
 	e.elapse(2 * shortTTL)
 	elapsed := time.Now()
 	e.inTx(func(tx Tx) { e.claim(tx, "c", "young") })
 	for _, want := range []int{2, 2, 1, 0} {
-		n, err := e.store.Forget(e.ctx, "c", time.Since(elapsed)+shortTTL, 2) // older than young can be, however slow the test is
-		e.must(err, "forget")
+		n, err := e.store.RemoveClaims(e.ctx, "c", time.Since(elapsed)+shortTTL, 2) // older than young can be, however slow the test is
+		e.must(err, "remove")
 		if n != want {
-			e.t.Fatalf("forgot %d, want %d", n, want)
+			e.t.Fatalf("removed %d, want %d", n, want)
 		}
 	}
 	e.inTx(func(tx Tx) {

@@ -154,7 +154,7 @@ func outcomesGoAlong[Tx any](e *inboxEnv[Tx]) {
 	if due := w.firstDue(); due.Key != keys[0] {
 		e.t.Errorf("due is the message of %s, want that of %s", due.Key, keys[0])
 	}
-	if got := e.letters(store.DeadFilter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
+	if got := e.deadLetters(store.DeadFilter{Relay: "r"}); len(got) != 1 || got[0].Message.Sequence != seq(2) || got[0].Reason != "refused" {
 		e.t.Errorf("dead letters: %+v", got)
 	}
 	if st := e.status("r"); st.Parked.N != 2 || st.Held.N != 1 || st.Failed != 2 {
@@ -171,6 +171,9 @@ func removedWithEffect[Tx any](e *inboxEnv[Tx]) {
 	e.wantEffects("effect")
 	if got := w.firstDue().Sequence; got != records[1].Message.Sequence {
 		e.t.Errorf("due is message %d, want the second, %d", got, records[1].Message.Sequence)
+	}
+	if n := e.status("r").Delivered; n != 1 {
+		e.t.Errorf("%d messages count as delivered, want 1", n)
 	}
 }
 
@@ -196,7 +199,7 @@ func notFoundUndoes[Tx any](e *inboxEnv[Tx]) {
 		{Sequence: 1 << 40, Key: "k", FromLog: true, Reason: store.ParkRetry},
 	}})
 	if err == nil {
-		e.t.Error("a message that is nowhere was put aside")
+		e.t.Error("a message that is nowhere was parked")
 	}
 	e.wantEffects()
 }

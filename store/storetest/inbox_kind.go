@@ -72,13 +72,13 @@ func removedNameIsFree[Tx any](e *inboxEnv[Tx]) {
 		e.wantKind("x", store.KindRelay)
 		e.wantIDs("read by a relay", recordIDs(w.drain()), first)
 		w.leave()
-		_, err := held.New(other).ForgetRelay(e.ctx, "x", "olga", "the name is for a consumer", false)
-		e.must(err, "forget")
+		_, err := held.New(other).RemoveRelay(e.ctx, "x", "olga", "the name is for a consumer", false)
+		e.must(err, "remove")
 		w = e.consumer("x")
 		e.wantKind("x", store.KindConsumer)
 		w.leave()
-		_, err = held.New(other).ForgetRelay(e.ctx, "x", "olga", "the name is for a relay", false)
-		e.must(err, "forget")
+		_, err = held.New(other).RemoveRelay(e.ctx, "x", "olga", "the name is for a relay", false)
+		e.must(err, "remove")
 	}
 }
 

@@ -18,7 +18,7 @@ func watermarkTests[Tx any]() []inboxTest[Tx] {
 		{name: "WatermarkMoves", run: watermarkMoves[Tx]},
 		{name: "MarkMovesWithTheWatermark", run: markMoves[Tx]},
 		{name: "WhatWasConsumedIsRemembered", run: consumedIsRemembered[Tx]},
-		{name: "EveryEpochHasAWatermarkOfItsOwn", run: watermarkOfEpochs[Tx]},
+		{name: "EveryEpochHasAWatermarkOfItsOwn", run: watermarkOfIncarnations[Tx]},
 		{name: "WatermarkIsLocked", run: watermarkIsLocked[Tx], late: true},
 		{name: "VersionMoves", run: versionMoves[Tx]},
 		{name: "VersionIsLocked", run: versionIsLocked[Tx], late: true},
@@ -47,7 +47,7 @@ func (e *inboxEnv[Tx]) wantMark(what string, got, want store.Watermark) {
 
 func watermarkMoves[Tx any](e *inboxEnv[Tx]) {
 	at := func(partition string, offset int64) postrider.Position {
-		return postrider.Position{Epoch: "e", Partition: partition, Offset: offset}
+		return postrider.Position{Incarnation: "e", Partition: partition, Offset: offset}
 	}
 	e.inTx(func(tx Tx) {
 		e.wantMark("at first", e.mark(tx, "c", at("p/0", 7)), store.Watermark{})
@@ -70,17 +70,17 @@ func watermarkMoves[Tx any](e *inboxEnv[Tx]) {
 	})
 }
 
-func watermarkOfEpochs[Tx any](e *inboxEnv[Tx]) {
-	at := func(epoch string, offset int64) postrider.Position {
-		return postrider.Position{Epoch: epoch, Partition: "p", Offset: offset}
+func watermarkOfIncarnations[Tx any](e *inboxEnv[Tx]) {
+	at := func(incarnation string, offset int64) postrider.Position {
+		return postrider.Position{Incarnation: incarnation, Partition: "p", Offset: offset}
 	}
-	for _, epoch := range []string{"old", "older still"} {
-		e.inTx(func(tx Tx) { e.setMark(tx, "c", at(epoch, 100)) })
+	for _, incarnation := range []string{"old", "older still"} {
+		e.inTx(func(tx Tx) { e.setMark(tx, "c", at(incarnation, 100)) })
 	}
 	e.inTx(func(tx Tx) {
 		e.wantMark("new log", e.mark(tx, "c", at("new", 1)), store.Watermark{Earlier: "older still"})
 		e.wantMark("the same log of another partition",
-			e.mark(tx, "c", postrider.Position{Epoch: "new", Partition: "q"}), store.Watermark{})
+			e.mark(tx, "c", postrider.Position{Incarnation: "new", Partition: "q"}), store.Watermark{})
 	})
 	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("new", 1)) })
 	e.inTx(func(tx Tx) { e.setMark(tx, "c", at("old", 101)) }) // a late message
@@ -92,7 +92,7 @@ func watermarkOfEpochs[Tx any](e *inboxEnv[Tx]) {
 }
 
 func watermarkIsLocked[Tx any](e *inboxEnv[Tx]) {
-	at := postrider.Position{Epoch: "e", Partition: "p", Offset: 5}
+	at := postrider.Position{Incarnation: "e", Partition: "p", Offset: 5}
 	for _, known := range []bool{false, true} {
 		first, second := e.begin(), e.begin()
 		if w := e.mark(first, "c", at); w.Known != known {
@@ -159,17 +159,17 @@ func versionIsLocked[Tx any](e *inboxEnv[Tx]) {
 
 // markMoves: the mark is that of the last move, even if the last move went back or had no mark.
 func markMoves[Tx any](e *inboxEnv[Tx]) {
-	at := postrider.Position{Epoch: "e", Partition: "p"}
+	at := postrider.Position{Incarnation: "e", Partition: "p"}
 	for _, to := range []store.Watermark{
 		{Offset: 7, Mark: "seven"}, {Offset: 9, Mark: "nine"}, {Offset: 7, Mark: "other seven"}, {Offset: 8}, {Offset: 7},
 		{Offset: 8, Mark: "eight"},
 	} {
 		tx := e.begin()
-		e.setMark(tx, "c", postrider.Position{Epoch: "e", Partition: "p", Offset: 100, Mark: "undone"})
+		e.setMark(tx, "c", postrider.Position{Incarnation: "e", Partition: "p", Offset: 100, Mark: "undone"})
 		e.rollback(tx)
 		to.Known = true
 		e.inTx(func(tx Tx) {
-			e.setMark(tx, "c", postrider.Position{Epoch: "e", Partition: "p", Offset: to.Offset, Mark: to.Mark})
+			e.setMark(tx, "c", postrider.Position{Incarnation: "e", Partition: "p", Offset: to.Offset, Mark: to.Mark})
 			e.wantMark("in the transaction", e.mark(tx, "c", at), to)
 		})
 		e.inTx(func(tx Tx) { e.wantMark("after it", e.mark(tx, "c", at), to) })
@@ -204,7 +204,7 @@ func numberDigest(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint
 // consumedIsRemembered: the store remembers what the last moves consumed, with the offsets that they moved to.
 func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 	at := func(offset int) postrider.Position {
-		return postrider.Position{Epoch: "e", Partition: "p", Offset: int64(offset), Mark: "m"}
+		return postrider.Position{Incarnation: "e", Partition: "p", Offset: int64(offset), Mark: "m"}
 	}
 	want := func(what string, tx Tx, consumer string, from int, first, last int) {
 		e.t.Helper()
@@ -248,10 +248,10 @@ func consumedIsRemembered[Tx any](e *inboxEnv[Tx]) {
 		e.mark(tx, "c", at(0))
 		want("after a move back", tx, "c", last-10, 2*(last-10), 2*last+1)
 		want("the move back", tx, "c", 5, 10, 11)
-		e.mark(tx, "c", postrider.Position{Epoch: "f", Partition: "p"})
-		got, err := e.store.Consumed(e.ctx, tx, "c", postrider.Position{Epoch: "f", Partition: "p"})
+		e.mark(tx, "c", postrider.Position{Incarnation: "f", Partition: "p"})
+		got, err := e.store.Consumed(e.ctx, tx, "c", postrider.Position{Incarnation: "f", Partition: "p"})
 		if e.must(err, "consumed"); len(got) > 0 {
-			e.t.Errorf("of another epoch %d are remembered", len(got)/8)
+			e.t.Errorf("of another incarnation %d are remembered", len(got)/8)
 		}
 	})
 }

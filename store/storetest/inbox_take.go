@@ -138,8 +138,8 @@ func operatorsWait[Tx any](e *inboxEnv[Tx]) {
 		return nil
 	}, func() { e.commit(tx) })
 	w.wantRun("order/1", nil) // it can be released at once
-	if letters := e.letters(everyLetter); len(letters) != 0 {
-		e.t.Errorf("a message whose effect is committed died: %+v", letters)
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 0 {
+		e.t.Errorf("a message whose effect is committed died: %+v", deadLetters)
 	}
 	e.wantIDs("effects", e.effects(), []string{m.ID})
 }
@@ -159,8 +159,8 @@ func outcomesAfterTake[Tx any](e *inboxEnv[Tx]) {
 	w.settle(store.Settlement{Partition: p, Dead: []store.DeadOutcome{{Sequence: m.Sequence, Key: "order/1", Reason: "attempts exhausted"}}})
 	w.wantRun("order/1", nil)
 	e.wantIDs("released", w.finish("order/1").Released, []string{"order/1"})
-	if letters := e.letters(everyLetter); len(letters) != 0 {
-		e.t.Errorf("dead letters: %+v, want none", letters)
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 0 {
+		e.t.Errorf("dead letters: %+v, want none", deadLetters)
 	}
 }
 
@@ -180,8 +180,8 @@ func takenByOperators[Tx any](e *inboxEnv[Tx]) {
 			}
 		})
 	}
-	if letters := e.letters(everyLetter); len(letters) != 2 {
-		e.t.Errorf("%d dead letters, want both messages", len(letters))
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 2 {
+		e.t.Errorf("%d dead letters, want both messages", len(deadLetters))
 	}
 }
 
@@ -198,7 +198,7 @@ func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
 		w.settle(store.Settlement{Partition: e.partition("order/1"), Dead: []store.DeadOutcome{
 			{Sequence: again.Sequence, Key: "order/1", Reason: "refused"},
 		}})
-		if l := e.letters(everyOpen); len(l) != 1 || l[0].Redrives != redrives {
+		if l := e.deadLetters(everyOpen); len(l) != 1 || l[0].Redrives != redrives {
 			e.t.Fatalf("open letters: %+v, want one that was redriven %d times", l, redrives)
 		}
 	}

@@ -99,7 +99,7 @@ func brokenRows(e *env) {
 	e.untilSettled("r")
 	e.wantSet("delivered", j.ids(""), append(first, last...))
 	var rules []string
-	for _, l := range e.letters(everyLetter) {
+	for _, l := range e.deadLetters(everyDead) {
 		if l.Reason != postrider.Undecodable || l.Message.Topic == "" {
 			e.t.Errorf("dead letter %+v of %+v", l, l.Message)
 		}
@@ -114,7 +114,7 @@ func brokenRows(e *env) {
 		e.t.Errorf("%d of %d causes name the rule: %v", len(rules), len(written), rules)
 	}
 	var archive bytes.Buffer
-	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyLetter); int(n) != len(written) || err != nil {
+	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyDead); int(n) != len(written) || err != nil {
 		e.t.Errorf("exported %d, %v; want %d", n, err, len(written))
 	}
 }
@@ -207,7 +207,7 @@ func deepPayload(e *env) {
 	m.Payload = []byte(strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999))
 	w.deadLetter("rejected", m, e.message(""))
 	var archive bytes.Buffer
-	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyLetter); n != 2 || err != nil {
+	if n, err := deadletter.New(e.database).Export(e.ctx, &archive, everyDead); n != 2 || err != nil {
 		e.t.Fatalf("exported %d, %v", n, err)
 	}
 	other := e.suite.open(e.t, 1)

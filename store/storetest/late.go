@@ -16,9 +16,9 @@ var lateTests = []test{
 	{name: "LateCommitsComeBeforeFreshOnes", run: lateCommitsComeFirst, late: true},
 	{name: "CursorStaysUntilTheLateOnesAreSettled", run: cursorStaysForLate, late: true},
 	{name: "BulkCommittedLateIsPaged", run: bulkCommittedLate, late: true, partitions: 1},
-	{name: "PagingGoesOnInAnotherProcess", run: pagingGoesOn, late: true, partitions: 1},
+	{name: "PagingGoesOnInAnotherProcess", run: pagingContinues, late: true, partitions: 1},
 	{name: "OpenTransactionHidesNothing", run: openTransactionHidesNothing, late: true},
-	{name: "WhatWasPutAsideOfLateOnesIsNamed", run: lateAside, late: true},
+	{name: "ParkedLateMessagesAreNamed", run: lateParked, late: true},
 	{name: "FromNowIncludesWhatCommitsLater", run: fromNowIncludesLater, late: true},
 	{name: "RandomTransactionsAreFetchedExactlyOnce", run: randomTransactions},
 }
@@ -86,18 +86,18 @@ func cursorStaysForLate(e *env) {
 	w = w.takeOver("c")
 	e.wantIDs("fetched when nothing was settled", recordIDs(w.drain()), append(ids(late), fresh...))
 	// Only the late ones are settled: the fresh ones are fetched again.
-	behindLate := store.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
-	w.settle(store.Settlement{Partition: 0, Cursor: behindLate, Moved: true})
+	afterLate := store.Cursor{Position: w.leases[0].Cursor.Position, Snapshot: batch.Next.Snapshot}
+	w.settle(store.Settlement{Partition: 0, Cursor: afterLate, Moved: true})
 	w = w.takeOver("d")
-	e.wantIDs("fetched behind the late ones", recordIDs(w.drain()), fresh)
+	e.wantIDs("fetched after the late ones", recordIDs(w.drain()), fresh)
 	settled := store.Cursor{Position: batch.Entries[batch.Late].Message.Sequence, Snapshot: batch.Next.Snapshot}
 	w.settle(store.Settlement{Partition: 0, Cursor: settled, Moved: true})
-	e.wantIDs("fetched behind the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
+	e.wantIDs("fetched after the first fresh one", recordIDs(w.takeOver("e").drain()), fresh[1:])
 }
 
-// lateAside: of three messages that committed late, two are parked or dead-lettered and the third is not settled, so the cursor
+// lateParked: of three messages that committed late, two are parked or dead-lettered and the third is not settled, so the cursor
 // stays before all of them. The next reader learns which two were parked or dead-lettered.
-func lateAside(e *env) {
+func lateParked(e *env) {
 	keys := e.keysOf(0, 2)
 	w := e.worker("r", "a")
 	slow := e.open()
@@ -115,14 +115,14 @@ func lateAside(e *env) {
 		Dead:   []store.DeadOutcome{{Sequence: r[2].Message.Sequence, Key: keys[0], FromLog: true, Reason: "rejected"}},
 	})
 	w = w.takeOver("b")
-	if got, want := w.aside(keys[0], before).Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
-		e.t.Errorf("put aside of the late ones: %v, want %v", got, want)
+	if got, want := w.parkedFrom(keys[0], before).Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
+		e.t.Errorf("parked of the late ones: %v, want %v", got, want)
 	}
 	e.wantIDs("fetched again", recordIDs(w.drain()), ids(late))
 	w.settleRead()
 	w = w.takeOver("c")
-	if got := w.aside(keys[0], before).Sequences; len(got) != 0 {
-		e.t.Errorf("put aside, where the cursor has passed it: %v, want none", got)
+	if got := w.parkedFrom(keys[0], before).Sequences; len(got) != 0 {
+		e.t.Errorf("put aside, after the cursor has passed it: %v, want none", got)
 	}
 }
 
@@ -156,7 +156,7 @@ func bulkCommittedLate(e *env) {
 	e.wantIDs("fetched of the bulk", got, ids(want))
 }
 
-func pagingGoesOn(e *env) {
+func pagingContinues(e *env) {
 	w := e.worker("r", "w0")
 	bulk := e.open()
 	want := e.messages("bulk", 450)
@@ -251,7 +251,7 @@ func randomTransactions(e *env) {
 	}
 	for c.readOn() {
 	}
-	c.verdict()
+	c.assess()
 }
 
 // chance is a random run and its expected result.
@@ -365,7 +365,7 @@ func (c *chance) readOn() bool {
 	return found
 }
 
-func (c *chance) verdict() {
+func (c *chance) assess() {
 	var got []string
 	order := make(map[string][]string)
 	for _, m := range c.settled {

@@ -20,7 +20,7 @@ var leaseTests = []test{
 	{name: "LeasesOfRelaysAreIndependent", run: leasesOfRelays},
 	{name: "LeaseBeginsWhereTheLastHolderSettled", run: leaseBeginsWhereSettled},
 	{name: "StaleTokenChangesNothing", run: staleTokenChangesNothing},
-	{name: "OwnerLeasesAnewUnderAnotherToken", run: ownerLeasesAnew},
+	{name: "OwnerLeasesAnewUnderAnotherToken", run: ownerLeasesAgain},
 	{name: "AcquiringTwiceWithATokenGrantsTheSameLease", run: acquiringTwice},
 	{name: "LostLeaseIsNotRead", run: lostLeaseIsNotRead},
 	{name: "AcquiringDoesNotCountAsAlive", run: acquiringIsNoMember},
@@ -258,11 +258,11 @@ func staleTokenChangesNothing(e *env) {
 	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Entries[0].Message.Sequence != seq(0) {
 		e.t.Errorf("due is %+v, want the one held key as it was", due.Runs)
 	}
-	aside, err := e.LoadParked(e.ctx, "r", 0, 0)
-	e.must(err, "aside")
-	e.wantIDs("held keys", aside.Keys, keys[:1])
-	if letters := e.letters(everyLetter); len(letters) > 0 {
-		e.t.Errorf("stale settlements wrote dead letters: %+v", letters)
+	parkedFrom, err := e.LoadParked(e.ctx, "r", 0, 0)
+	e.must(err, "parked state")
+	e.wantIDs("held keys", parkedFrom.Keys, keys[:1])
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) > 0 {
+		e.t.Errorf("stale settlements wrote dead letters: %+v", deadLetters)
 	}
 	e.wantIDs("fetched by the holder", recordIDs(next.drain()), recordIDs(r))
 	for _, p := range e.status("r").Partitions {
@@ -298,8 +298,8 @@ func oneLostPartition(e *env) {
 	e.wantIDs("keys fetched afterwards", keys, []string{a})
 }
 
-// ownerLeasesAnew: a process that drops its partition leases it again; a late settlement under the old token has no effect.
-func ownerLeasesAnew(e *env) {
+// ownerLeasesAgain: a process that drops its partition leases it again; a late settlement under the old token has no effect.
+func ownerLeasesAgain(e *env) {
 	key := e.keysOf(0, 1)[0]
 	e.publishKeys(key)
 	w := e.worker("r", "a")

@@ -113,7 +113,7 @@ func (e *inboxEnv[Tx]) describeKinds() (out []string) {
 		}
 		out = append(out, fmt.Sprint(name, e.held(name)))
 	}
-	for _, d := range e.letters(store.DeadFilter{State: store.DeadAny}) {
+	for _, d := range e.deadLetters(store.DeadFilter{State: store.DeadAny}) {
 		out = append(out, fmt.Sprint(d.Relay, d.Side, d.Message.ID, d.State))
 	}
 	return out

@@ -56,8 +56,8 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	}
 	var started, ran atomic.Int64
 	t.Cleanup(func() { t.Logf("%d histories", ran.Load()) })
-	for lane := range 4 {
-		t.Run(fmt.Sprint("part", lane), func(t *testing.T) {
+	for shard := range 4 {
+		t.Run(fmt.Sprint("part", shard), func(t *testing.T) {
 			t.Parallel()
 			for more(started.Add(1)) && !t.Failed() {
 				s.history(t, rand.Uint64())
@@ -79,7 +79,7 @@ func (s *suite) history(t *testing.T, seed uint64) {
 			}
 		})
 		m.run()
-		m.verdict()
+		m.assess()
 	}
 	if s.features.Bubble {
 		synctest.Test(t, run)

@@ -71,14 +71,14 @@ func (e *env) index(key string) int {
 }
 
 func failureStopsItsOwnKey(e *env) {
-	mended := newGate()
+	fixed := newGate()
 	var tried, j journal
 	cfg := e.quick()
 	cfg.MaxAttempts = 1_000_000
 	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
 		tried.note(m, "")
 		select {
-		case <-mended.open:
+		case <-fixed.open:
 		default:
 			if m.Key == "order/bad" {
 				return errRefused
@@ -102,7 +102,7 @@ func failureStopsItsOwnKey(e *env) {
 	if len(h) != 1 || h[0].Key != "order/bad" || h[0].Cause != errRefused.Error() || h[0].Attempts < 2 {
 		e.t.Errorf("held keys: %+v, want order/bad with its cause and attempts", h)
 	}
-	mended.lift()
+	fixed.lift()
 	e.untilSettled("r")
 	e.wantIDs("delivered of the held key", j.ids("order/bad"), bad)
 }
@@ -321,13 +321,13 @@ func tenRelaysOneEffect(e *env) {
 }
 
 func redrivenHeadFirst(e *env) {
-	mended := newGate()
+	fixed := newGate()
 	var j journal
 	cfg := e.quick()
 	cfg.MaxAttempts, cfg.OnDead = 2, relay.HoldKey
 	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
 		select {
-		case <-mended.open:
+		case <-fixed.open:
 			j.note(m, "")
 			return nil
 		default:
@@ -335,11 +335,11 @@ func redrivenHeadFirst(e *env) {
 		}
 	})
 	want := e.sendKeys("order/1", "order/1", "order/1")
-	e.until("the head is dead and its followers wait", func() bool {
+	e.until("the head is dead and its queued messages wait", func() bool {
 		h := e.held("r")
 		return len(h) == 1 && h[0].NextAttempt.IsZero() && h[0].Parked == 2 && e.status("r").Dead.N == 1
 	})
-	mended.lift()
+	fixed.lift()
 	e.redrive(everyOpen, 1)
 	e.untilSettled("r")
 	e.wantIDs("delivered after the redrive", j.ids("order/1"), want)

@@ -14,7 +14,7 @@ import (
 )
 
 var outcomeTests = []test{
-	{name: "EveryVerdictDoesWhatItSays", run: everyVerdict},
+	{name: "EveryVerdictDoesWhatItSays", run: everyOutcome},
 	{name: "WhatIsPutOffSaysWhy", run: putOffSaysWhy},
 	{name: "AttemptsAreCountedAcrossProcesses", run: attemptsAcrossProcesses},
 	{name: "PanicIsAFailedAttempt", run: panicIsFailedAttempt},
@@ -29,10 +29,10 @@ var outcomeTests = []test{
 	{name: "OperationsThatFailSaySo", run: operationsSaySo},
 }
 
-// everyVerdict returns each outcome once, on the first attempt, and success on the second.
-func everyVerdict(e *env) {
+// everyOutcome returns each outcome once, on the first attempt, and success on the second.
+func everyOutcome(e *env) {
 	var j journal
-	verdicts := map[string]error{
+	outcomes := map[string]error{
 		"nil": nil, "error": errRefused, "wrapped": fmt.Errorf("while shipping: %w", postrider.Snooze(10*time.Millisecond)),
 		"retry": postrider.Retry(20*time.Millisecond, errRefused), "snooze": postrider.Snooze(20 * time.Millisecond),
 		"unavailable": postrider.Unavailable(errRefused), "dead": postrider.Dead("no such order", errRefused),
@@ -46,12 +46,12 @@ func everyVerdict(e *env) {
 		first := len(j.attempts(m.ID)) == 0
 		j.note(m, "")
 		if first {
-			return verdicts[m.Subject]
+			return outcomes[m.Subject]
 		}
 		return nil
 	})
 	sent := make(map[string]string)
-	for name := range verdicts {
+	for name := range outcomes {
 		for _, key := range []string{"", "order/" + name} {
 			m := e.message(key)
 			m.Subject = name
@@ -67,7 +67,7 @@ func everyVerdict(e *env) {
 		}
 	}
 	reasons := make(map[string]int)
-	for _, l := range e.letters(everyLetter) {
+	for _, l := range e.deadLetters(everyDead) {
 		reasons[l.Reason]++
 		if l.Attempts != 1 || l.Reason == "no such order" && !strings.Contains(l.Cause, errRefused.Error()) {
 			e.t.Errorf("dead letter: %+v", l)
@@ -81,7 +81,7 @@ func everyVerdict(e *env) {
 // putOffSaysWhy: a message that waits without having failed shows what it waits for, even after it was postponed several times.
 func putOffSaysWhy(e *env) {
 	var j journal
-	verdicts := map[string]error{
+	outcomes := map[string]error{
 		"order/1": fmt.Errorf("the payment is pending: %w", postrider.Snooze(10*time.Millisecond)),
 		"order/2": postrider.Unavailable(errors.New("the bank is closed")),
 		"order/3": postrider.Snooze(10 * time.Millisecond),
@@ -90,7 +90,7 @@ func putOffSaysWhy(e *env) {
 	cfg.UnavailableWait = 10 * time.Millisecond
 	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
 		j.note(m, "")
-		return verdicts[m.Key]
+		return outcomes[m.Key]
 	})
 	e.sendKeys("order/1", "order/2", "order/3")
 	for key, want := range map[string]string{
@@ -131,9 +131,9 @@ func attemptsAcrossProcesses(e *env) {
 	if got := j.attempts(id); fmt.Sprint(got) != "[1 2 3 4]" {
 		e.t.Errorf("attempts %v, want 1 to 4", got)
 	}
-	letters := e.letters(everyLetter)
-	if len(letters) != 1 || letters[0].Attempts != 4 || len(letters[0].History) != 4 || letters[0].Cause != "failure 4" {
-		e.t.Errorf("dead letters: %+v, want one with four attempts in its history", letters)
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 1 || deadLetters[0].Attempts != 4 || len(deadLetters[0].History) != 4 || deadLetters[0].Cause != "failure 4" {
+		e.t.Errorf("dead letters: %+v, want one with four attempts in its history", deadLetters)
 	}
 }
 
@@ -158,7 +158,7 @@ func stopIsNoFailedAttempt(e *env) {
 			e.t.Errorf("attempts at %s: %v; a stop counts for nothing", id, got)
 		}
 	}
-	if n := len(e.letters(everyLetter)); n > 0 {
+	if n := len(e.deadLetters(everyDead)); n > 0 {
 		e.t.Errorf("%d messages died of a stop", n)
 	}
 }
@@ -171,14 +171,14 @@ func unknownTypeWaits(e *env) {
 	m := e.message("order/1")
 	m.Type = "order.gifted"
 	e.send(m)
-	behind := e.sendKeys("order/1")
+	after := e.sendKeys("order/1")
 	e.sendKeys("order/2")
 	e.untilLen(&j, 1)
 	e.until("the unknown message is held", func() bool { return e.status("r").Parked.N == 2 })
 	if h := e.held("r"); len(h) != 1 || h[0].Reason != store.ParkUnhandled || h[0].Cause == "" {
 		e.t.Errorf("held keys: %+v, want the unknown message's with its reason and cause", h)
 	}
-	if n := len(e.letters(everyLetter)); n > 0 {
+	if n := len(e.deadLetters(everyDead)); n > 0 {
 		e.t.Errorf("%d messages died", n)
 	}
 	old.stop()
@@ -194,7 +194,7 @@ func unknownTypeWaits(e *env) {
 	e.untilSettled("r")
 	cancel()
 	e.must(<-ended, "run")
-	e.wantIDs("delivered of the key", j.ids("order/1"), append([]string{m.ID}, behind...))
+	e.wantIDs("delivered of the key", j.ids("order/1"), append([]string{m.ID}, after...))
 }
 
 func undecodableDies(e *env) {
@@ -204,21 +204,21 @@ func undecodableDies(e *env) {
 	e.untilLen(&j, 2)
 	e.untilSettled("r")
 	e.wantIDs("delivered of the key", j.ids("order/1"), good)
-	letters := e.letters(everyLetter)
-	if len(letters) != 1 || letters[0].Cause == "" || letters[0].Message.Key != "order/1" || letters[0].Reason != postrider.Undecodable {
-		e.t.Errorf("dead letters: %+v, want the undecodable row with its cause", letters)
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 1 || deadLetters[0].Cause == "" || deadLetters[0].Message.Key != "order/1" || deadLetters[0].Reason != postrider.Undecodable {
+		e.t.Errorf("dead letters: %+v, want the undecodable row with its cause", deadLetters)
 	}
 }
 
 func deadLetterIsSentBack(e *env) {
 	cfg := e.quick()
 	cfg.MaxAttempts = 2
-	mended := newGate()
+	fixed := newGate()
 	var j journal
 	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
 		j.note(m, "")
 		select {
-		case <-mended.open:
+		case <-fixed.open:
 			return nil
 		default:
 			return errRefused
@@ -226,12 +226,12 @@ func deadLetterIsSentBack(e *env) {
 	})
 	ids := e.sendKeys("order/1", "", "order/2")
 	e.until("all are dead", func() bool { return e.status("r").Dead.N == 3 })
-	number := e.letters(everyOpen)[0].Number
+	number := e.deadLetters(everyOpen)[0].Number
 	if n, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", "order was cancelled", 0); n != 1 || err != nil {
 		e.t.Fatalf("discard: %d, %v", n, err)
 	}
-	discarded := e.letters(store.DeadFilter{State: store.DeadDiscarded})[0].Message.ID
-	mended.lift()
+	discarded := e.deadLetters(store.DeadFilter{State: store.DeadDiscarded})[0].Message.ID
+	fixed.lift()
 	e.redrive(everyOpen, 2)
 	e.untilSettled("r")
 	for _, id := range ids {

@@ -215,11 +215,11 @@ func skipParked(e *env) {
 	if again, err := held.Decide(e.ctx, e.database, d); err != nil || again.Count != 1 {
 		e.t.Errorf("skipped again: %+v, %v", again, err)
 	}
-	letters := e.letters(everyLetter)
-	if len(letters) != 1 {
-		e.t.Fatalf("%d dead letters, want that of the skipped message", len(letters))
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 1 {
+		e.t.Fatalf("%d dead letters, want that of the skipped message", len(deadLetters))
 	}
-	l := letters[0]
+	l := deadLetters[0]
 	e.wantSame(l.Message, r.Message)
 	if l.State != store.DeadDiscarded || l.ResolvedBy != "olga" || l.Resolution != "order was cancelled" || l.ResolvedAt.IsZero() ||
 		l.Reason != "skipped" || l.Cause != "answer 503" || l.Attempts != 3 || len(l.History) != 1 {
@@ -244,11 +244,11 @@ func deadParked(e *env) {
 	if e.must(err, "dead-letter"); d.Count != 1 {
 		e.t.Errorf("dead-lettered: %+v", d)
 	}
-	letters := e.letters(everyOpen)
-	if len(letters) != 1 || letters[0].Reason != "receiver does not know it" || letters[0].Cause != "answer 503" || letters[0].Attempts != 25 {
-		e.t.Fatalf("open dead letters: %+v", letters)
+	deadLetters := e.deadLetters(everyOpen)
+	if len(deadLetters) != 1 || deadLetters[0].Reason != "receiver does not know it" || deadLetters[0].Cause != "answer 503" || deadLetters[0].Attempts != 25 {
+		e.t.Fatalf("open dead letters: %+v", deadLetters)
 	}
-	history := letters[0].History
+	history := deadLetters[0].History
 	if len(history) != 20 || history[19].Cause != "moved to the dead letters by olga" || history[18].Attempt != 25 {
 		e.t.Errorf("history of %d entries: %+v", len(history), history)
 	}

@@ -28,7 +28,7 @@ func decisionsNeedAParkedMessage(e *env) {
 	if _, err := e.decideMessage("r", r.Message.ID, store.VerbDeadAll, "why"); err == nil {
 		e.t.Errorf("%s of a message was recorded", store.VerbDeadAll)
 	}
-	if st := e.status("r"); st.Parked.N != 3 || len(e.letters(everyLetter)) > 0 {
+	if st := e.status("r"); st.Parked.N != 3 || len(e.deadLetters(everyDead)) > 0 {
 		e.t.Errorf("decisions that failed changed something: %+v", st)
 	}
 }
@@ -57,8 +57,8 @@ func decisionAboutGone(e *env) {
 			}
 		}
 	}
-	if due, letters := w.dueIDs(), e.letters(everyLetter); len(due)+len(letters) > 0 {
-		e.t.Errorf("due %v, dead letters %+v; want nothing", due, letters)
+	if due, deadLetters := w.dueIDs(), e.deadLetters(everyDead); len(due)+len(deadLetters) > 0 {
+		e.t.Errorf("due %v, dead letters %+v; want nothing", due, deadLetters)
 	}
 }
 
@@ -84,7 +84,7 @@ func decisionOfItsPartition(e *env) {
 			e.t.Errorf("applied without the lease: %v", err)
 		}
 	}
-	if n := len(e.letters(everyLetter)); n > 0 {
+	if n := len(e.deadLetters(everyDead)); n > 0 {
 		e.t.Errorf("%d dead letters, want none", n)
 	}
 }
@@ -146,7 +146,7 @@ func nonePassADeadLetter(e *env) {
 			e.t.Errorf("%s: %v, want %v", verb, err, held.ErrRefused)
 		}
 	}
-	if due, open := w.due(), e.letters(everyOpen); len(due.Runs) > 0 || len(open) != 1 || len(e.letters(everyLetter)) != 1 {
+	if due, open := w.due(), e.deadLetters(everyOpen); len(due.Runs) > 0 || len(open) != 1 || len(e.deadLetters(everyDead)) != 1 {
 		e.t.Errorf("due %+v, open dead letters %+v; want nothing, and the one", due.Runs, open)
 	}
 	other := store.Decision{Relay: "r", Key: "order/1", Verb: store.VerbSkip, By: "olga", MessageID: records[1].Message.ID}
@@ -156,8 +156,8 @@ func nonePassADeadLetter(e *env) {
 	}
 	other.MessageID = records[0].Message.ID
 	d, err := held.Decide(e.ctx, e.database, other)
-	if e.must(err, "skip"); d.Count != 1 || e.letters(everyLetter)[0].State != store.DeadDiscarded {
-		e.t.Errorf("skipped: %+v, dead letters %+v", d, e.letters(everyLetter))
+	if e.must(err, "skip"); d.Count != 1 || e.deadLetters(everyDead)[0].State != store.DeadDiscarded {
+		e.t.Errorf("skipped: %+v, dead letters %+v", d, e.deadLetters(everyDead))
 	}
 	e.worker("r", "b").wantRun("order/1", records[1:])
 }
@@ -185,7 +185,7 @@ func deadAllOfMany(e *env) {
 	if n != len(records) || err != nil {
 		e.t.Fatalf("dead-lettered %d, %v; want %d", n, err, len(records))
 	}
-	e.wantIDs("dead letters", e.letterIDs(everyOpen), recordIDs(records))
+	e.wantIDs("dead letters", e.deadIDs(everyOpen), recordIDs(records))
 	w.wantRun("order/1", nil)
 	e.wantAlone("r", kept.Message.ID)
 }

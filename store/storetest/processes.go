@@ -101,7 +101,7 @@ func cutOffHolder(e *env) {
 	e.untilLen(&j, len(want))
 	e.untilSettled("r")
 	e.wantSet("deliveries", j.ids(""), want)
-	if st := e.status("r"); st.Dead.N != 0 || len(e.letters(everyLetter)) != 0 {
+	if st := e.status("r"); st.Dead.N != 0 || len(e.deadLetters(everyDead)) != 0 {
 		e.t.Errorf("the stale process's verdict counted: %d dead", st.Dead.N)
 	}
 }
@@ -177,8 +177,8 @@ func lostAnswers(e *env) {
 			e.t.Errorf("message %s was lost", id)
 		}
 	}
-	e.wantSet("dead letters", e.letterIDs(everyLetter), bad)
-	for _, l := range e.letters(everyLetter) {
+	e.wantSet("dead letters", e.deadIDs(everyDead), bad)
+	for _, l := range e.deadLetters(everyDead) {
 		if len(l.History) > 2 {
 			e.t.Errorf("history of %s, which had 2 attempts: %+v", l.Message.ID, l.History)
 		}

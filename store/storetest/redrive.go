@@ -16,13 +16,13 @@ var redriveTests = []test{
 	{name: "RedriveGoesStepByStepToItsEnd", run: redriveSteps},
 	{name: "RedriveConcernsWhatStoodThereWhenItBegan", run: redriveLeavesLater},
 	{name: "TwoRedrivesOfTheSameLettersSendEachOnce", run: twoRedrives},
-	{name: "RedriveGoesOnInAnotherProcess", run: redriveGoesOn},
+	{name: "RedriveGoesOnInAnotherProcess", run: redriveContinues},
 	{name: "RateHoldsForAllProcessesTogether", run: redriveRate},
 	{name: "CancelStopsARedrive", run: redriveCancel},
 	{name: "RedriveSkipsWhatOthersDecide", run: redriveSkips},
 	{name: "RedrivesAreBounded", run: redrivesAreBounded},
 	{name: "RedriveTellsWhatBecameOfTheMessages", run: redriveOutcome},
-	{name: "RedrivenMessageWaitsBehindAHeldKey", run: redriveBehindHeld},
+	{name: "RedrivenMessageWaitsBehindAHeldKey", run: redriveOfHeld},
 	{name: "SettlementOfAnEarlierTryLeavesARedrivenMessageAlone", run: settledEarlierTry},
 	{name: "RedrivesAreChecked", run: redrivesAreChecked},
 	{name: "RedrivesAreListedLatestFirst", run: redrivesAreListed},
@@ -105,7 +105,7 @@ func redriveSteps(e *env) {
 	e.wantSet("due at the end", w.dueIDs(), want)
 	again, _ := e.step(r.ID, 10)
 	e.wantRedrive(again, store.RedriveFinished, 25, 25, 0, 0)
-	for _, l := range e.letters(store.DeadFilter{Redrive: r.ID, State: store.DeadAny}) {
+	for _, l := range e.deadLetters(store.DeadFilter{Redrive: r.ID, State: store.DeadAny}) {
 		if l.State != store.DeadRedriven || l.Redrive != r.ID || l.ResolvedBy != "olga" {
 			e.t.Errorf("letter that a redrive sent back: %+v", l)
 		}
@@ -161,7 +161,7 @@ func twoRedrives(e *env) {
 	e.wantSet("due", w.dueIDs(), want)
 }
 
-func redriveGoesOn(e *env) {
+func redriveContinues(e *env) {
 	w := e.worker("r", "a")
 	want := w.deadLetter("rejected", e.messages("", 12)...)
 	r := e.startRedrive(everyOpen)
@@ -213,7 +213,7 @@ func redriveCancel(e *env) {
 	after, _ := e.step(r.ID, 4)
 	e.wantRedrive(after, store.RedriveCancelled, 9, 4, 0, 0)
 	e.wantSet("due", w.dueIDs(), want[:4])
-	e.wantIDs("still open", e.letterIDs(everyOpen), want[4:])
+	e.wantIDs("still open", e.deadIDs(everyOpen), want[4:])
 	if _, err := e.CancelRedrive(e.ctx, r.ID, "olga"); !errors.Is(err, deadletter.ErrRedriveEnded) {
 		e.t.Errorf("cancelled twice: %v", err)
 	}
@@ -230,10 +230,10 @@ func redriveCancel(e *env) {
 func redriveSkips(e *env) {
 	w := e.worker("r", "a")
 	want := w.deadLetter("rejected", e.messages("", 6)...)
-	letters := e.letters(everyOpen)
+	deadLetters := e.deadLetters(everyOpen)
 	r := e.startRedrive(everyOpen)
 	e.step(r.ID, 2)
-	_, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{letters[3].Number, letters[5].Number}}, "otto", "why", 0)
+	_, err := e.DiscardDead(e.ctx, store.DeadFilter{Numbers: []int64{deadLetters[3].Number, deadLetters[5].Number}}, "otto", "why", 0)
 	e.must(err, "discard")
 	e.wantRedrive(e.drive(r.ID), store.RedriveFinished, 6, 4, 0, 2)
 	e.wantSet("due", w.dueIDs(), []string{want[0], want[1], want[2], want[4]})
@@ -267,20 +267,20 @@ func redriveOutcome(e *env) {
 func redrivesAreChecked(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.messages("", 2)...)
-	letters := e.letters(everyOpen)
-	e.redrive(store.DeadFilter{Numbers: []int64{letters[0].Number}}, 1)
+	deadLetters := e.deadLetters(everyOpen)
+	e.redrive(store.DeadFilter{Numbers: []int64{deadLetters[0].Number}}, 1)
 	for i, p := range []deadletter.Plan{
 		{Rate: -1},
 		{Filter: store.DeadFilter{State: store.DeadRedriven}},
 		{Filter: store.DeadFilter{MaxRedrives: -2}},
-		{Filter: store.DeadFilter{Numbers: []int64{letters[0].Number, letters[1].Number}}},
+		{Filter: store.DeadFilter{Numbers: []int64{deadLetters[0].Number, deadLetters[1].Number}}},
 		{Filter: store.DeadFilter{Numbers: []int64{4_711}}},
 	} {
 		if r, err := e.StartRedrive(e.ctx, p); err == nil {
 			e.t.Errorf("plan %d was taken: %+v", i, r)
 		}
 	}
-	named := e.startRedrive(store.DeadFilter{Numbers: []int64{letters[1].Number}})
+	named := e.startRedrive(store.DeadFilter{Numbers: []int64{deadLetters[1].Number}})
 	e.redrive(everyOpen, 1) // another operator is faster
 	e.wantRedrive(e.drive(named.ID), store.RedriveFinished, 1, 0, 0, 1)
 }

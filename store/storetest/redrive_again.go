@@ -29,7 +29,7 @@ func redrivesAreBounded(e *env) {
 		w.dieAgain("still bad")
 	}
 	young := w.deadLetter("rejected", e.message("order/2"))
-	number := e.letters(store.DeadFilter{Key: "order/1"})[0].Number
+	number := e.deadLetters(store.DeadFilter{Key: "order/1"})[0].Number
 	if n, err := e.RedriveDead(e.ctx, store.DeadFilter{Numbers: []int64{number}}, "olga", 0); n != 0 || !errors.Is(err, deadletter.ErrRedrivenTooOften) {
 		e.t.Errorf("redrive of a letter by number beyond the bound: %d, %v", n, err)
 	}
@@ -49,7 +49,7 @@ func redrivesAreBounded(e *env) {
 	}
 }
 
-func redriveBehindHeld(e *env) {
+func redriveOfHeld(e *env) {
 	w := e.worker("r", "a")
 	early := e.message("order/1")
 	w.deadLetter("rejected", early)
@@ -72,7 +72,7 @@ func redriveBehindHeld(e *env) {
 	second := e.message("order/2")
 	w.deadLetter("rejected", second)
 	w.undecided("order/2", 1)
-	first := e.letters(store.DeadFilter{MessageID: second.ID})[0].Number
+	first := e.deadLetters(store.DeadFilter{MessageID: second.ID})[0].Number
 	e.redrive(store.DeadFilter{Numbers: []int64{first}}, 1)
 	for _, run := range w.due().Runs {
 		if run.Key == "order/2" || run.Entries[0].Message.Key == "order/2" {
@@ -97,7 +97,7 @@ func settledEarlierTry(e *env) {
 	w.settle(dead)
 	e.redrive(everyOpen, 1)
 	w.repeat(dead) // the response was lost
-	if n := len(e.letters(everyLetter)); n != 1 {
+	if n := len(e.deadLetters(everyDead)); n != 1 {
 		e.t.Errorf("%d dead letters, want the first only", n)
 	}
 	due := w.due()

@@ -53,7 +53,7 @@ func redriveFails(e *env) {
 	w := e.worker("r", "a")
 	want := w.deadLetter("rejected", e.messages("", 3)...)
 	r := e.startRedrive(everyOpen)
-	for n := 1; n <= deadletter.MaxFailures; n++ {
+	for n := 1; n <= store.MaxRedriveFailures; n++ {
 		if r.State != store.RedriveRunning {
 			e.t.Fatalf("after %d failures: %+v", n-1, r)
 		}
@@ -79,7 +79,7 @@ func redriveFails(e *env) {
 	if _, err := e.FailRedrive(e.ctx, 4_711, 0, "x"); !errors.Is(err, store.ErrNoRedrive) {
 		e.t.Errorf("failure of an unknown redrive: %v", err)
 	}
-	e.wantIDs("still open", e.letterIDs(everyOpen), want)
+	e.wantIDs("still open", e.deadIDs(everyOpen), want)
 	e.wantRedrive(e.drive(e.startRedrive(everyOpen).ID), store.RedriveFinished, 3, 3, 0, 0)
 }
 
@@ -102,7 +102,7 @@ func endedRedrivesArePurged(e *env) {
 	cancelled, failed, running := e.startRedrive(everyOpen), e.startRedrive(everyOpen), e.startRedrive(everyOpen)
 	_, err := e.CancelRedrive(e.ctx, cancelled.ID, "olga")
 	e.must(err, "cancel")
-	for range deadletter.MaxFailures {
+	for range store.MaxRedriveFailures {
 		failed = e.fail(failed, "x")
 	}
 	last := e.startRedrive(everyOpen)
@@ -130,8 +130,8 @@ func endedRedrivesArePurged(e *env) {
 			e.t.Errorf("redrive %d after it was purged: %v", gone, err)
 		}
 	}
-	if letters := e.letters(store.DeadFilter{Redrive: finished.ID, State: store.DeadAny}); len(letters) != 1 {
-		e.t.Errorf("%d letters are left of a redrive that was purged, want 1", len(letters))
+	if deadLetters := e.deadLetters(store.DeadFilter{Redrive: finished.ID, State: store.DeadAny}); len(deadLetters) != 1 {
+		e.t.Errorf("%d dead letters are left of a redrive that was purged, want 1", len(deadLetters))
 	}
 	if next := e.startRedrive(everyOpen); next.ID <= last.ID {
 		e.t.Errorf("a redrive has ID %d, and one that was purged had %d", next.ID, last.ID)

@@ -50,9 +50,9 @@ func undecidedIsNotDue(e *env) {
 	if h := e.held("r"); len(h) != 1 || !h[0].NextAttempt.IsZero() || h[0].Parked != 1 {
 		e.t.Errorf("held keys: %+v, want one without a next attempt and one parked message", h)
 	}
-	aside, err := e.LoadParked(e.ctx, "r", e.partition("order/1"), 0)
-	e.must(err, "aside")
-	e.wantIDs("held keys", aside.Keys, []string{"order/1"})
+	parkedFrom, err := e.LoadParked(e.ctx, "r", e.partition("order/1"), 0)
+	e.must(err, "parked state")
+	e.wantIDs("held keys", parkedFrom.Keys, []string{"order/1"})
 }
 
 func releaseEndsHolding(e *env) {
@@ -70,7 +70,7 @@ func releaseEndsHolding(e *env) {
 	}
 }
 
-func releaseWithFollowers(e *env) {
+func releaseWithQueued(e *env) {
 	w := e.worker("r", "a")
 	records := w.hold("order/1", 3, time.Hour)
 	p := e.partition("order/1")
@@ -82,7 +82,7 @@ func releaseWithFollowers(e *env) {
 	}
 	e.wantIDs("run", recordIDs(due.Runs[0].Entries), recordIDs(records[1:]))
 	if h := e.held("r"); len(h) != 1 || h[0].Sequence != records[1].Message.Sequence || h[0].Parked != 2 {
-		e.t.Errorf("held keys: %+v, want the key with its first follower as head", h)
+		e.t.Errorf("held keys: %+v, want the key with its first next as head", h)
 	}
 }
 
@@ -90,14 +90,14 @@ func releaseWithFollowers(e *env) {
 func releaseIsLast(e *env) {
 	w := e.worker("r", "a")
 	head := w.hold("order/1", 1, time.Hour)[0].Message.Sequence
-	follower := e.publishKeys("order/1")
+	next := e.publishKeys("order/1")
 	p, seq := e.partition("order/1"), w.drain()[0].Message.Sequence
 	out := w.settle(store.Settlement{Partition: p, Cursor: w.read[p], Moved: true, Removed: []int64{head}, Release: []string{"order/1"},
 		Parked: []store.ParkOutcome{{Sequence: seq, Key: "order/1", FromLog: true, Waits: true, Reason: store.ParkHeld}}})
 	e.wantIDs("released", out.Released, nil)
 	due := w.due()
 	if len(due.Runs) != 1 {
-		e.t.Fatalf("due: %+v, want the follower", due)
+		e.t.Fatalf("due: %+v, want the next", due)
 	}
-	e.wantIDs("run", recordIDs(due.Runs[0].Entries), follower)
+	e.wantIDs("run", recordIDs(due.Runs[0].Entries), next)
 }

@@ -82,7 +82,7 @@ func parkedOutliveTheLog(e *env) {
 	e.maintain(store.Retention{})
 	w = w.takeOver("b")
 	w.wantRun("order/1", records)
-	e.wantIDs("dead letters", e.letterIDs(store.DeadFilter{}), dead)
+	e.wantIDs("dead letters", e.deadIDs(store.DeadFilter{}), dead)
 	e.redrive(store.DeadFilter{}, 1)
 	if due := w.due(); len(due.Runs) != 2 {
 		e.t.Errorf("due after the redrive: %+v, want the held key and the redriven message", due.Runs)

@@ -93,7 +93,7 @@ func sagaRecordRemoved[Tx any](e *sagaEnv[Tx]) {
 	old := store.SagaRecord{SagaStep: store.SagaStep{Run: "run-1", Step: "old"}, State: store.SagaStepDone, Reply: []byte("x")}
 	fresh := store.SagaRecord{SagaStep: store.SagaStep{Run: "run-1", Step: "new"}}
 	e.record("p", old, fresh)
-	e.purgeRecords(0, 10, 0)
+	e.purgeRecords("p", 0, 10, 0)
 	e.inTx(func(tx Tx) {
 		old.State = store.SagaStepNone
 		e.must(e.sagas.SaveSagaRecords(e.ctx, tx, "p", []store.SagaRecord{old}), "save")
@@ -194,9 +194,9 @@ func (e *sagaEnv[Tx]) lockOften(caller, n int) error {
 	return nil
 }
 
-func (e *sagaEnv[Tx]) purgeRecords(savedFor time.Duration, limit, want int) {
+func (e *sagaEnv[Tx]) purgeRecords(participant string, savedFor time.Duration, limit, want int) {
 	e.t.Helper()
-	n, err := e.sagas.PurgeSagaRecords(e.ctx, savedFor, limit)
+	n, err := e.sagas.PurgeSagaRecords(e.ctx, participant, savedFor, limit)
 	e.must(err, "purge records")
 	if n != want {
 		e.t.Errorf("purged %d records, want %d", n, want)
@@ -217,11 +217,12 @@ func sagaRecordPurge[Tx any](e *sagaEnv[Tx]) {
 			e.t.Error("the record is not closed")
 		}
 	})
-	e.purgeRecords(time.Hour, 10, 0)
+	e.purgeRecords("p", time.Hour, 10, 0)
 	e.elapse(2 * shortTTL)
 	elapsed := time.Now()
 	e.record("p", store.SagaRecord{SagaStep: store.SagaStep{Run: "run-3", Step: "a"}, State: store.SagaStepUndone})
-	e.purgeRecords(time.Since(elapsed)+shortTTL, 10, 2) // older than that one can be, however slow the test is
+	e.purgeRecords("none", 0, 10, 0)
+	e.purgeRecords("p", time.Since(elapsed)+shortTTL, 10, 2) // older than that one can be, however slow the test is
 	e.inTx(func(tx Tx) {
 		for participant, want := range map[string][]store.SagaStepState{"p": {"", "done", ""}, "q": {"done", "", ""}} {
 			for i, r := range e.lock(tx, participant, done("run-1").SagaStep, done("run-2").SagaStep, refused.SagaStep) {
@@ -238,7 +239,7 @@ func sagaRecordPurgeLimit[Tx any](e *sagaEnv[Tx]) {
 		e.record("p", store.SagaRecord{SagaStep: store.SagaStep{Run: fmt.Sprint("run-", i), Step: "a"}, State: store.SagaStepUndone})
 	}
 	for _, want := range []int{2, 2, 1, 0} {
-		e.purgeRecords(0, 2, want)
+		e.purgeRecords("p", 0, 2, want)
 	}
 }
 

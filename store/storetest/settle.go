@@ -17,12 +17,13 @@ var settleTests = []test{
 	{name: "RemovedMessageIsParkedNoLonger", run: removedMessage},
 	{name: "WhatAnOperatorTookAwayStaysAway", run: takenAwayStaysAway},
 	{name: "DeadLetterHasTheWholeMessageAndItsHistory", run: deadLetterIsWhole},
+	{name: "DiscardedMessageIsOnRecord", run: discardedIsOnRecord},
 	{name: "LongCausesAndHistoriesAreCut", run: longCausesAreCut},
 	{name: "HeldKeySinceIsKept", run: heldSinceIsKept},
 	{name: "KeyThatWaitsForADecisionIsNotDue", run: undecidedIsNotDue},
 	{name: "KeyIsNotHeldForADecisionThatWasMadeMeanwhile", run: decisionMadeMeanwhile},
 	{name: "ReleaseEndsHolding", run: releaseEndsHolding},
-	{name: "ReleaseWithFollowersLeftMakesTheKeyDue", run: releaseWithFollowers},
+	{name: "ReleaseWithFollowersLeftMakesTheKeyDue", run: releaseWithQueued},
 	{name: "ReleaseIsAppliedLast", run: releaseIsLast},
 	{name: "SettlingTwiceChangesNothing", run: settlingTwice},
 	{name: "ThousandsOfOutcomesInOneSettlement", run: thousandsOfOutcomes},
@@ -131,7 +132,7 @@ func parkingAgain(e *env) {
 		e.t.Errorf("head is %+v, want retry after 3 attempts, no time of its own, and parked since %s", head, before[0].ParkedAt)
 	}
 	if len(parked[1].History) > 0 || parked[1].Reason != store.ParkHeld {
-		e.t.Errorf("follower is %+v", parked[1])
+		e.t.Errorf("next is %+v", parked[1])
 	}
 }
 
@@ -165,9 +166,9 @@ func takenAwayStaysAway(e *env) {
 	if due := w.due(); len(due.Runs) > 0 {
 		e.t.Errorf("due: %+v, want nothing", due.Runs)
 	}
-	letters := e.letters(everyLetter)
-	if len(letters) != 1 || letters[0].State != store.DeadDiscarded {
-		e.t.Errorf("dead letters: %+v, want only the skipped one", letters)
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 1 || deadLetters[0].State != store.DeadDiscarded {
+		e.t.Errorf("dead letters: %+v, want only the skipped one", deadLetters)
 	}
 }
 
@@ -177,8 +178,8 @@ func deadLetterIsWhole(e *env) {
 	m := e.message(key)
 	m.Headers = map[string]string{"h": "ö"}
 	m.Tenant, m.Subject, m.SchemaVersion = "acme", "s", 3
-	follower := e.message(key)
-	e.publish(m, follower)
+	next := e.message(key)
+	e.publish(m, next)
 	records := w.drain()
 	seq := records[0].Message.Sequence
 	w.park(key, store.ParkOutcome{Sequence: seq, Waits: true, Reason: store.ParkRetry, Attempts: 1, Cause: "first failure"})
@@ -186,26 +187,26 @@ func deadLetterIsWhole(e *env) {
 		{Sequence: seq, Key: key, Reason: "attempts exhausted", Cause: "last failure", Attempts: 2},
 		{Sequence: records[1].Message.Sequence, Key: key, FromLog: true, Reason: "rejected", Cause: "no such order", Attempts: 1},
 	}})
-	letters := e.letters(everyLetter)
-	if len(letters) != 2 {
-		e.t.Fatalf("%d dead letters, want 2", len(letters))
+	deadLetters := e.deadLetters(everyDead)
+	if len(deadLetters) != 2 {
+		e.t.Fatalf("%d dead letters, want 2", len(deadLetters))
 	}
 	for i, want := range []struct {
 		reason, cause string
 		attempts      int
 	}{{"attempts exhausted", "last failure", 2}, {"rejected", "no such order", 1}} {
-		l := letters[i]
+		l := deadLetters[i]
 		if l.Relay != "r" || l.Partition != e.partition(key) || l.Reason != want.reason || l.Cause != want.cause ||
 			l.Attempts != want.attempts || l.State != store.DeadOpen || l.Redrives != 0 || time.Since(l.DiedAt).Abs() > time.Minute {
 			e.t.Errorf("dead letter is %+v, want %+v", l, want)
 		}
 	}
-	e.wantSame(letters[0].Message, m)
-	e.wantSame(letters[1].Message, follower)
-	if letters[0].Message.Sequence != seq {
-		e.t.Errorf("sequence %d in the dead letter, want %d", letters[0].Message.Sequence, seq)
+	e.wantSame(deadLetters[0].Message, m)
+	e.wantSame(deadLetters[1].Message, next)
+	if deadLetters[0].Message.Sequence != seq {
+		e.t.Errorf("sequence %d in the dead letter, want %d", deadLetters[0].Message.Sequence, seq)
 	}
-	if h := letters[0].History; len(h) != 2 || h[0].Cause != "first failure" || h[1].Attempt != 2 || h[1].Cause != "last failure" {
+	if h := deadLetters[0].History; len(h) != 2 || h[0].Cause != "first failure" || h[1].Attempt != 2 || h[1].Cause != "last failure" {
 		e.t.Errorf("history is %+v", h)
 	}
 	if due := w.due(); len(due.Runs) > 0 {
@@ -237,7 +238,7 @@ func longCausesAreCut(e *env) {
 	w.settle(store.Settlement{Partition: e.partition(key), Dead: []store.DeadOutcome{
 		{Sequence: seq, Key: key, Reason: "attempts exhausted", Cause: long, Attempts: 33},
 	}})
-	l := e.letters(everyLetter)[0]
+	l := e.deadLetters(everyDead)[0]
 	for what, cause := range map[string]string{"cause": l.Cause, "history": l.History[len(l.History)-1].Cause} {
 		if len(cause) > 4_000 || len(cause) < 3_990 || !strings.HasPrefix(long, cause) {
 			e.t.Errorf("%s of the dead letter has %d bytes, want at most 4000 of %d and whole characters", what, len(cause), len(long))
@@ -264,8 +265,8 @@ func settlingTwice(e *env) {
 	if _, parked, err := held.New(e).ShowHeld(e.ctx, "r", keys[0], 10); err != nil || len(parked) != 1 || len(parked[0].History) != 1 {
 		e.t.Errorf("held after settling twice: %+v, %v; want one message with one entry in its history", parked, err)
 	}
-	if letters := e.letters(everyLetter); len(letters) != 1 || len(letters[0].History) != 1 {
-		e.t.Errorf("dead letters after settling twice: %+v; want one with one entry in its history", letters)
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 1 || len(deadLetters[0].History) != 1 {
+		e.t.Errorf("dead letters after settling twice: %+v; want one with one entry in its history", deadLetters)
 	}
 	// The same for a message that is dead-lettered after it was parked.
 	st = store.Settlement{Partition: 0, Release: []string{keys[0]}, Dead: []store.DeadOutcome{
@@ -277,8 +278,8 @@ func settlingTwice(e *env) {
 			e.t.Errorf("released %v, want %v", out.Released, keys[:1])
 		}
 	}
-	if letters := e.letters(everyLetter); len(letters) != 2 || len(letters[1].History) != 2 {
-		e.t.Errorf("dead letters: %+v; want two, the second with two entries in its history", letters)
+	if deadLetters := e.deadLetters(everyDead); len(deadLetters) != 2 || len(deadLetters[1].History) != 2 {
+		e.t.Errorf("dead letters: %+v; want two, the second with two entries in its history", deadLetters)
 	}
 }
 
@@ -304,7 +305,7 @@ func thousandsOfOutcomes(e *env) {
 	if due := w.due(); len(due.Runs) != n/3 {
 		e.t.Errorf("%d parked messages are due, want %d", len(due.Runs), n/3)
 	}
-	if count, err := e.CountDead(e.ctx, everyLetter); count != n/3 || err != nil {
+	if count, err := e.CountDead(e.ctx, everyDead); count != n/3 || err != nil {
 		e.t.Errorf("%d dead letters, %v; want %d", count, err, n/3)
 	}
 	st = store.Settlement{}

@@ -91,10 +91,14 @@ var (
 		{"Status", statusTests},
 		{"Administration", adminTests},
 		{"Attempts", attemptTests},
+		{"Documents", documentTests},
+		{"Replay", replayTests},
+		{"Purge", purgeTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},
 		{"Outcomes", outcomeTests},
+		{"ReplayOrder", replayPromises},
 		{"Rows", rowTests},
 		{"Processes", processTests},
 		{"Throughput", throughputTests},

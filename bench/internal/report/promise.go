@@ -17,8 +17,8 @@ type Promise struct {
 	AtLeast, AtMost float64
 }
 
-// Verdict is the result for a promise.
-type Verdict struct {
+// Outcome is the result for a promise.
+type Outcome struct {
 	Number  int     `json:"number"`
 	Text    string  `json:"text"`
 	AtLeast float64 `json:"at_least,omitempty"`
@@ -29,17 +29,17 @@ type Verdict struct {
 }
 
 // Judge looks up every promise in the report.
-func (r *Report) Judge(promises []Promise) []Verdict {
-	var verdicts []Verdict
+func (r *Report) Judge(promises []Promise) []Outcome {
+	var outcomes []Outcome
 	for _, p := range promises {
-		v := Verdict{Number: p.Number, Text: p.Text, AtLeast: p.AtLeast, AtMost: p.AtMost}
+		v := Outcome{Number: p.Number, Text: p.Text, AtLeast: p.AtLeast, AtMost: p.AtMost}
 		if found, ok := r.lookUp(p); ok {
 			v.Found = &found
 			v.Kept = (p.AtLeast == 0 || found.Median >= p.AtLeast) && (p.AtMost == 0 || found.Median <= p.AtMost)
 		}
-		verdicts = append(verdicts, v)
+		outcomes = append(outcomes, v)
 	}
-	return verdicts
+	return outcomes
 }
 
 func (r *Report) lookUp(p Promise) (Summary, bool) {
@@ -58,7 +58,7 @@ func (r *Report) lookUp(p Promise) (Summary, bool) {
 }
 
 // String is the verdict in one line, starting with PASS, MISS, or "not run".
-func (v Verdict) String() string {
+func (v Outcome) String() string {
 	bound := fmt.Sprintf("at least %s", Number(v.AtLeast))
 	if v.AtMost != 0 {
 		bound = fmt.Sprintf("at most %s", Number(v.AtMost))
@@ -74,9 +74,9 @@ func (v Verdict) String() string {
 		Number(v.Found.Max), bound)
 }
 
-func printVerdicts(w io.Writer, verdicts []Verdict) error {
+func printOutcomes(w io.Writer, outcomes []Outcome) error {
 	t := &printer{w: w}
-	for _, v := range verdicts {
+	for _, v := range outcomes {
 		t.line("%s", v)
 	}
 	return t.err

@@ -19,7 +19,7 @@ type Report struct {
 	Rounds int      `json:"rounds"`
 	Suites []*Suite `json:"suites"`
 	// Promises are the required figures and the measured ones.
-	Promises []Verdict `json:"promises"`
+	Promises []Outcome `json:"promises"`
 }
 
 // Machine is the machine on which the benchmarks ran.

@@ -135,7 +135,7 @@ func (w *broken) Write(b []byte) (int, error) {
 
 func TestPrintReportsWhatFails(t *testing.T) {
 	t.Parallel()
-	r := &Report{Suites: []*Suite{drains()}, Promises: []Verdict{{Text: "one"}}}
+	r := &Report{Suites: []*Suite{drains()}, Promises: []Outcome{{Text: "one"}}}
 	var all strings.Builder
 	if err := r.Print(&all); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func (r *Report) Print(w io.Writer) error {
 	if len(r.Promises) > 0 {
 		t.line("")
 		if t.err == nil {
-			t.err = printVerdicts(w, r.Promises)
+			t.err = printOutcomes(w, r.Promises)
 		}
 	}
 	return t.err

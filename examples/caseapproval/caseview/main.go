@@ -89,7 +89,7 @@ func consume(ctx context.Context, store *sqlite.Store, broker, stream string) er
 		return err
 	}
 	defer subscriber.Close()
-	in, err := inbox.New(store, inbox.Config{})
+	in, err := inbox.New(store)
 	if err != nil {
 		return err
 	}

@@ -53,9 +53,9 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	ctx, forget := signal.NotifyContext(context.Background(), ending...)
+	ctx, restore := signal.NotifyContext(context.Background(), ending...)
 	code, err := run(ctx, named(*with), flag.Args())
-	forget()
+	restore()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "withservers:", err)
 		code = max(code, 1)

@@ -11,29 +11,47 @@ import (
 // While it is out, nothing else in this process works on the same key, or on the same message without a key. With
 // transactions, nothing works on the partition.
 
-// work is what a call works on: a key, a message without a key, or a partition.
-type work struct {
-	key       string
-	sequence  int64
-	partition int // one more than its number; 0 for none
+// Work is what a call works on: a key, a message without a key, or a partition.
+type Work struct {
+	Key       string
+	Sequence  int64
+	Partition int // one more than its number; 0 for none
 }
+
+// Outlived has the calls that have outlived their leases.
+type Outlived interface {
+	// Add adds n calls, or removes them if n is negative.
+	Add(w Work, n int)
+	Out(w Work) bool
+}
+
+// ownCalls are the calls of a single schedule, by what they work on.
+type ownCalls map[Work]int
+
+func (c ownCalls) Add(w Work, n int) {
+	if c[w] += n; c[w] == 0 {
+		delete(c, w)
+	}
+}
+
+func (c ownCalls) Out(w Work) bool { return c[w] > 0 }
 
 // awaiting is a unit that waits for a call on its work to return.
 type awaiting[M any] struct {
-	work
+	work Work
 	unit[M]
 }
 
-func (it *Item[M]) work() work { return it.partition.work(it.Key, it.Sequence) }
+func (it *Item[M]) work() Work { return it.partition.work(it.Key, it.Sequence) }
 
-func (p *Partition[M]) work(key string, seq int64) work {
+func (p *Partition[M]) work(key string, seq int64) Work {
 	switch {
 	case p.schedule.cfg.Transactions:
-		return work{partition: p.Lease.Partition + 1}
+		return Work{Partition: p.Lease.Partition + 1}
 	case key != "":
-		return work{key: key}
+		return Work{Key: key}
 	default:
-		return work{sequence: seq}
+		return Work{Sequence: seq}
 	}
 }
 
@@ -43,7 +61,7 @@ func (p *Partition[M]) outlive() {
 	for _, batch := range s.batches {
 		for _, it := range batch {
 			if it.partition == p {
-				s.callsOut[it.work()]++
+				s.outlived.Add(it.work(), 1)
 			}
 		}
 	}
@@ -52,11 +70,8 @@ func (p *Partition[M]) outlive() {
 // awaitsCall reports whether a unit must wait for a call of a lease that has ended; if so, the unit starts when the call has
 // returned.
 func (s *Schedule[M]) awaitsCall(u unit[M]) bool {
-	if len(s.callsOut) == 0 {
-		return false
-	}
 	w := u.front().work()
-	if s.callsOut[w] == 0 {
+	if !s.outlived.Out(w) {
 		return false
 	}
 	if u.queue != nil {
@@ -69,23 +84,27 @@ func (s *Schedule[M]) awaitsCall(u unit[M]) bool {
 // returned records that a call has returned, and resumes what has waited for it.
 func (s *Schedule[M]) returned(batch []*Item[M]) {
 	delete(s.batches, batch[0])
+	outlived := false
 	for _, it := range batch {
-		if !it.partition.gone {
-			continue
+		if it.partition.gone {
+			s.outlived.Add(it.work(), -1)
+			outlived = true
 		}
-		w := it.work()
-		if s.callsOut[w]--; s.callsOut[w] > 0 {
-			continue
-		}
-		delete(s.callsOut, w)
-		s.awaiting = slices.DeleteFunc(s.awaiting, func(a awaiting[M]) bool {
-			if a.work != w {
-				return false
-			}
-			s.resumeUnit(a.unit)
-			return true
-		})
 	}
+	if outlived {
+		s.resumeAwaiting()
+	}
+}
+
+// resumeAwaiting resumes what has waited for calls that have returned.
+func (s *Schedule[M]) resumeAwaiting() {
+	s.awaiting = slices.DeleteFunc(s.awaiting, func(a awaiting[M]) bool {
+		if s.outlived.Out(a.work) {
+			return false
+		}
+		s.resumeUnit(a.unit)
+		return true
+	})
 }
 
 // resumeUnit makes ready a unit that has waited for a call, unless its partition is lost or being left.

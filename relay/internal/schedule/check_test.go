@@ -98,12 +98,11 @@ func (w *world) checkEnd() {
 	if len(w.db.parked) > 0 || len(w.db.held) > 0 {
 		w.failf("parked %v and held %v for ever", w.db.parked, w.db.held)
 	}
-	// Deliveries of parked messages in transactions are counted by the next settlement, which may be lost.
-	if w.db.delivered > delivered || w.db.delivered < delivered && (w.lost == 0 && !w.unsure || !w.cfg.Transactions) {
+	if w.db.delivered != delivered {
 		w.failf("%d deliveries are counted, want %d", w.db.delivered, delivered)
 	}
 	c := w.s.Counts()
-	if c != (Counts{}) || len(w.p.parked)+len(w.p.early)+len(w.p.withdrawn)+len(w.s.callsOut)+len(w.s.awaiting) > 0 {
+	if c != (Counts{}) || len(w.p.parked)+len(w.p.early)+len(w.p.withdrawn)+len(w.s.outlived.(ownCalls))+len(w.s.awaiting) > 0 {
 		w.failf("left in memory: %+v", c)
 	}
 }

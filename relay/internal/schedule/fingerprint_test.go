@@ -27,7 +27,7 @@ func (w *world) fingerprint() [16]byte {
 			b.print(d.cursor, d.number, d.delivered, d.parked, d.dead, d.held)
 		}
 	}
-	b.print(w.fetched, w.applied, w.released, w.stage, w.lost > 0, w.unsure, w.used, w.final, w.delivered)
+	b.print(w.fetched, w.applied, w.released, w.stage, w.lost > 0, w.used, w.final, w.delivered)
 	if w.sent != nil {
 		b.print("sent", *w.sent)
 	}
@@ -48,7 +48,7 @@ func (w *world) fingerprint() [16]byte {
 	for _, u := range w.s.uncertain {
 		b.print("uncertain", u.sequences)
 	}
-	b.print(w.s.callsOut)
+	b.print(w.s.outlived)
 	b.partition(w.p)
 	sum := sha256.Sum256([]byte(b.String()))
 	return [16]byte(sum[:16])

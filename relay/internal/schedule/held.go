@@ -135,7 +135,7 @@ func (s *Schedule[M]) unloadHeld(keep *heldKey) {
 // the key is out, and everything that is known here about the key is recorded.
 func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 	h := p.held[key]
-	outlived := p.schedule.callsOut[p.work(key, 0)] > 0
+	outlived := p.schedule.outlived.Out(p.work(key, 0))
 	if h == nil { // nothing of the key is in memory
 		return !outlived
 	}
@@ -159,7 +159,7 @@ func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 // WorksOnParked reports whether a parked message that waits by itself is in memory, or a call of an earlier lease is out for it.
 func (p *Partition[M]) WorksOnParked(key string, seq int64) bool {
 	_, busy := p.busy[seq]
-	return busy || p.schedule.callsOut[p.work(key, seq)] > 0
+	return busy || p.schedule.outlived.Out(p.work(key, seq))
 }
 
 // Decided resumes the work on a key after a decision was applied.

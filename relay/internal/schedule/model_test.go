@@ -41,9 +41,8 @@ type world struct {
 	sent     *Settlement // in progress
 	applied  bool        // it was applied, and the answer is missing
 	released []string
-	stage    int  // index in visible
-	lost     int  // leases lost so far
-	unsure   bool // the answer to a commit was lost
+	stage    int // index in visible
+	lost     int // leases lost so far
 	used     [6]int
 	// final are messages that were delivered or dead-lettered; delivered counts by message.
 	final     map[int64]bool

@@ -11,6 +11,8 @@ type Outcome struct {
 	Kind Kind
 	// Failed: it counts as a failed attempt.
 	Failed bool
+	// Discarded: its dead letter is written as discarded, and does not hold its key.
+	Discarded bool
 	// After is the time until the next attempt of a Postponed message.
 	After time.Duration
 	// Reason, Cause and Attempts are recorded with it.
@@ -150,9 +152,10 @@ func (p *Partition[M]) dead(it *Item[M], o *Outcome) (stops bool) {
 	p.busy[it.Sequence] = struct{}{}
 	p.pending.Dead = append(p.pending.Dead, store.DeadOutcome{
 		Sequence: it.Sequence, Key: it.Key, FromLog: !it.parked, Reason: o.Reason, Cause: o.Cause, Attempts: o.Attempts,
+		Discarded: o.Discarded,
 	})
 	p.counted()
-	if it.Key != "" && p.schedule.cfg.HoldOnDead {
+	if it.Key != "" && p.schedule.cfg.HoldOnDead && !o.Discarded {
 		p.block(it, store.HeldKey{Reason: store.ParkDead, Cause: o.Reason + ": " + o.Cause, Attempts: o.Attempts, UntilDecided: true})
 		it.drop()
 		return true

@@ -35,6 +35,8 @@ type Config struct {
 	ParkAfter, LeaseTTL time.Duration
 	// SettleBatch is the number of outcomes from which on each asks for the next settlement, as the first one does.
 	SettleBatch int
+	// Outlived is shared by the schedules of which only one may work on the same key or message at a time. Optional.
+	Outlived Outlived
 	// Fresh and Parked are the bounds of messages from the log and of parked messages in memory. They bind the caller, who
 	// reads no more than there is room for.
 	Fresh, Parked Budget
@@ -59,7 +61,7 @@ type Schedule[M any] struct {
 	views                   map[*View]struct{}
 	uncertain               map[int]*uncertainCommit // by partition
 	batches                 map[*Item[M]][]*Item[M]  // batches whose calls have not returned, by their first message
-	callsOut                map[work]int             // calls of leases that have ended, by what they work on
+	outlived                Outlived                 // calls of leases that have ended
 	awaiting                []awaiting[M]            // what starts when they have returned
 }
 
@@ -72,10 +74,13 @@ type Wake struct {
 
 // New returns an empty schedule.
 func New[M any](cfg Config) *Schedule[M] {
+	if cfg.Outlived == nil {
+		cfg.Outlived = make(ownCalls)
+	}
 	return &Schedule[M]{
 		cfg: cfg, Fresh: cfg.Fresh, Parked: cfg.Parked, heldLimit: cfg.MaxHeld,
 		partitions: make(map[int]*Partition[M]), views: make(map[*View]struct{}), uncertain: make(map[int]*uncertainCommit),
-		batches: make(map[*Item[M]][]*Item[M]), callsOut: make(map[work]int),
+		batches: make(map[*Item[M]][]*Item[M]), outlived: cfg.Outlived,
 	}
 }
 

@@ -9,9 +9,11 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// ParkSlow parks work that has taken, or waited, for longer than ParkAfter. paused: nothing is sent at present, so queues that
+// ParkSlow parks work that has taken, or waited, for longer than ParkAfter, and resumes what has waited for calls of other
+// schedules that have returned. paused: nothing is sent at present, so queues that
 // are long are not slow. With transactions, it parks nothing: a partition waits for its slowest message.
 func (s *Schedule[M]) ParkSlow(paused bool, now time.Time) {
+	s.resumeAwaiting()
 	if s.cfg.Transactions {
 		return
 	}

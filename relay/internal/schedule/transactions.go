@@ -155,14 +155,14 @@ func (q *queue[M]) parkGroup(until uint64) bool {
 		return false
 	}
 	for inGroup(q.head) {
-		q.partition.parkApart(q.pop())
+		q.partition.parkAlone(q.pop())
 	}
 	return true
 }
 
-// parkApart parks a message of a late group in which another message failed.
-func (p *Partition[M]) parkApart(it *Item[M]) {
-	p.parkUnattempted(it, store.ParkApart, "a message that was committed late with it failed, and they are tried one by one")
+// parkAlone parks a message of a late group in which another message failed.
+func (p *Partition[M]) parkAlone(it *Item[M]) {
+	p.parkUnattempted(it, store.ParkAlone, "a message that was committed late with it failed, and they are tried one by one")
 }
 
 // Late returns how many messages of a transaction, counted from the first, can only be settled together.
@@ -191,8 +191,8 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		}
 		then := p.tracker.reach(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
-		out.DeliveredCount += int64(len(batch))
 	}
+	out.DeliveredCount += int64(len(batch))
 	for _, it := range batch {
 		if it.parked {
 			out.Removed = append(out.Removed, it.Sequence)
@@ -226,9 +226,6 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 		p.tracker.advance()
 		p.moved = p.tracker.cursor != out.Cursor // because of what was settled since
 		soonest = p.Settled(out, released, now)
-	} else { // its transaction moves no cursor and counts nothing
-		p.pending.DeliveredCount += int64(done)
-		p.counted()
 	}
 	p.closeTx(q)
 	return soonest
@@ -303,7 +300,7 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 		}
 	case at < q.late: // those before it cannot be settled without it
 		for _, it := range batch[:q.late] {
-			p.parkApart(it)
+			p.parkAlone(it)
 		}
 		if rest := batch[q.late:]; len(rest) > 0 {
 			p.requeue(q, rest)

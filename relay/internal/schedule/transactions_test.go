@@ -86,7 +86,6 @@ func (w *world) commit(n, done int, how commitResult) {
 		w.before = nil // a commit is durable
 		w.checkDatabase()
 	}
-	w.unsure = w.unsure || how != committed
 	switch err := errors.New("no answer"); {
 	case how == committed:
 		w.s.Committed(batch, done, out, released, w.now)

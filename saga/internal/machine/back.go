@@ -46,7 +46,11 @@ func (t *transition) undoStep(s *Step) bool {
 
 // sendUndo sends the undo of a step: the next attempt.
 func (t *transition) sendUndo(s *Step, st *StepState) {
-	if s.Kind == Local && !s.Undoes {
+	switch {
+	case st.ByHand && st.Status == StepDone:
+		t.stuck(s.Path, st, undoByHand)
+		return
+	case s.Kind == Local && !s.Undoes:
 		t.stuck(s.Path, st, "the step has no Undo")
 		return
 	}

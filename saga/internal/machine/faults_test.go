@@ -199,8 +199,11 @@ func TestLocalIsOwed(t *testing.T) {
 		t.Parallel()
 		d := saga(t, undoable(localStep("book")), requested("ship"))
 		in := after(t, d, `{}`, says(VerbDone, "book"), answer("ship", OutcomeRefused))
-		if st := in.State.Steps["book"]; st.Status != StepUndoing {
-			t.Errorf("book is %s, want it undone", st.Status)
+		if st := in.State.Steps["book"]; st.Status != StepStuck || !st.Owed {
+			t.Errorf("book is %s, want it stuck until somebody undoes it by hand", st.Status)
+		}
+		if in = after(t, d, `{}`, says(VerbDone, "book"), answer("ship", OutcomeRefused), says(VerbUndone, "book")); in.State.Status() != Compensated {
+			t.Errorf("the instance is %s, want it compensated", in.State.Status())
 		}
 	})
 	t.Run("needs an undo unless a pivot is certain", func(t *testing.T) {

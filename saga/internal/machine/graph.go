@@ -28,6 +28,7 @@ type StepNode struct {
 	Conditional bool       `json:"conditional,omitzero"`
 	Pivot       bool       `json:"pivot,omitzero"`
 	NoUndo      bool       `json:"no_undo,omitzero"`
+	Undoes      bool       `json:"undoes,omitzero"`    // a local step has an undo
 	Continues   bool       `json:"continues,omitzero"` // after a refusal or timeout
 	Options     []string   `json:"options,omitempty"`
 	Cases       []Node     `json:"cases,omitempty"`
@@ -69,7 +70,7 @@ func (d *Definition) computeHash() string {
 func nodes(steps []*Step, policy bool) (out []StepNode) {
 	for _, s := range steps {
 		n := StepNode{
-			Name: s.Name, Kind: s.Kind, Message: s.Message, Conditional: s.OnlyIf != nil, Pivot: s.Pivot, NoUndo: s.NoUndo,
+			Name: s.Name, Kind: s.Kind, Message: s.Message, Conditional: s.OnlyIf != nil, Pivot: s.Pivot, NoUndo: s.NoUndo, Undoes: s.Undoes,
 			Continues: s.Refused != nil || s.TimedOut != nil, Options: s.Options, Branches: nodes(s.Branches, policy),
 		}
 		for _, c := range s.Cases {

@@ -29,7 +29,7 @@ func (t *transition) reply(r *Reply) error {
 	case StepUndoing:
 		t.undoReply(s, st, r)
 	case StepStuck:
-		if st.Owed && (r.Outcome == OutcomeUndone) == (t.s.Back || st.Skip) {
+		if st.Owed && (r.Outcome == OutcomeUndone) == (t.s.Back || st.Skip || st.ByHand) {
 			t.answered(s, st, r)
 			return nil
 		}
@@ -144,6 +144,10 @@ func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
 		if r.Data != nil && !t.change(s, st, "Undo", func() { t.replace(r.Data) }) {
 			return
 		}
+		if st.ByHand {
+			t.notDoneTwice(s, st)
+			return
+		}
 		st.Status, st.Owed, st.Due, st.Reason = StepUndone, false, 0, ""
 		if st.Skip && !t.s.Back {
 			st.Status = StepSkipped
@@ -161,12 +165,28 @@ func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
 	}
 }
 
+// notDoneTwice handles the confirmation that a participant has not done what an operator did by hand.
+func (t *transition) notDoneTwice(s *Step, st *StepState) {
+	if t.s.Back {
+		t.stuck(s.Path, st, undoByHand)
+		return
+	}
+	st.Owed = s.owes()
+	t.finish(s, st)
+}
+
+// undoByHand is why a step is stuck that an operator did.
+const undoByHand = "it was done by hand: undo it by hand, and say undone"
+
 // cannotUndo handles a step that was done and that its participant cannot undo. If it is the pivot, there is no way back.
 func (t *transition) cannotUndo(s *Step, st *StepState, r *Reply) {
+	overruled := st.Skip || st.ByHand
+	if overruled {
+		t.event(EventOverruled, s.Path, "its participant has done it and cannot undo it")
+		st.Skip, st.ByHand = false, false
+	}
 	switch {
-	case st.Skip && !t.s.Back:
-		t.event("skip.refused", s.Path, "the step is done and cannot be undone")
-		st.Skip = false
+	case overruled && !t.s.Back:
 		t.done(s, st, r)
 	case s.Pivot && !t.s.Forced:
 		t.event("turned forward", s.Path, "the pivot is done")

@@ -128,6 +128,9 @@ type StepState struct {
 	Question string `json:"question,omitzero"`
 	// Skip: it is being undone because an operator skipped it, and the instance continues afterwards.
 	Skip bool `json:"skip,omitzero"`
+	// ByHand: an operator did it, so an operator undoes it. While it is undoing and the instance is not, its participant confirms that
+	// it has not done it too.
+	ByHand bool `json:"by_hand,omitzero"`
 	// Reason says why it was refused or is stuck.
 	Reason string `json:"reason,omitzero"`
 }

@@ -10,6 +10,9 @@ import (
 // EventRefused is the event of a verb that was refused.
 const EventRefused = "operator.refused"
 
+// EventOverruled is the event of a step that an operator skipped or did by hand, and that its participant has done and cannot undo.
+const EventOverruled = "operator.overruled"
+
 // verb handles an operator's verb. What cannot be done is refused, with the reason in Output.Refused.
 func (t *transition) verb(v *Verb) {
 	switch {
@@ -17,7 +20,7 @@ func (t *transition) verb(v *Verb) {
 		t.refuse("the instance has moved on from revision %d to %d; look again and decide on that", v.Rev, t.in.Rev)
 	case t.s.Ended != "":
 		t.refuse("the instance is %s", t.s.Ended)
-	case t.s.Paused && (v.Kind == VerbRetry || v.Kind == VerbSkip):
+	case t.s.Paused && (v.Kind == VerbRetry || v.Kind == VerbSkip || v.Kind == VerbDone):
 		t.refuse("the instance is paused, so nothing can be sent; resume it first")
 	default:
 		t.whole(v)
@@ -159,7 +162,7 @@ func (t *transition) retryStep(path string) {
 	switch {
 	case path == endPath || s == nil:
 		delete(t.s.Steps, path)
-	case st.Owed && (t.s.Back || st.Skip):
+	case st.Owed && (t.s.Back || st.Skip || st.ByHand):
 		st.Status = StepDone // not undone yet
 		t.sendUndo(s, st)
 	case st.Owed: // the same step for its participant, whose record says what happened
@@ -182,14 +185,12 @@ func (t *transition) stepVerb(v *Verb) {
 	open := st.Status == StepWaiting || st.Status == StepUnknown || st.Status == StepStuck
 	switch v.Kind {
 	case VerbDone:
-		if t.s.Back || !open || st.Skip {
+		if t.s.Back || !open || st.Skip || st.ByHand {
 			t.refuse("step %s is %s and the instance is %s; only a step that is waited for can be done by hand", v.Step, st.Status, t.s.Status())
 			return
 		}
 		if len(v.Patch) == 0 || t.patch(v) {
-			st.Owed = s.owes()
-			st.Seen = true // so that the participant, which has no record of it, does not say that there is nothing to undo
-			t.finish(s, st)
+			t.doneByHand(s, st)
 		}
 	case VerbUndone:
 		if !t.s.Back || !st.Owed || st.Status != StepUndoing && st.Status != StepStuck {
@@ -205,6 +206,18 @@ func (t *transition) stepVerb(v *Verb) {
 	default:
 		t.refuse("%q is not a verb", v.Kind)
 	}
+}
+
+// doneByHand records that an operator did a step. If its command was sent, its undo is confirmed first: otherwise it could be done
+// twice.
+func (t *transition) doneByHand(s *Step, st *StepState) {
+	st.ByHand = true
+	if st.Owed {
+		t.sendUndo(s, st)
+		return
+	}
+	st.Owed = s.owes()
+	t.finish(s, st)
 }
 
 // skip continues without a step; back, it releases the step's obligation.

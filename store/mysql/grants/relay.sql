@@ -9,6 +9,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}dead TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}edits TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}redrives TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}attempts TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}records TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}incarnations TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}decisions TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}relay_filters TO {role};

@@ -14,6 +14,7 @@ GRANT SELECT ON {prefix}watermarks TO {role};
 GRANT SELECT ON {prefix}watermark_marks TO {role};
 GRANT SELECT ON {prefix}versions TO {role};
 GRANT SELECT ON {prefix}effects TO {role};
+GRANT SELECT ON {prefix}records TO {role};
 GRANT SELECT (seq, partition_id, id, topic, message_key, type, source, subject, tenant, message_time, schema_version, aggregate_version, content_type,
   correlation_id, causation_id, available_at, created_at)
   ON {prefix}log TO {role};

@@ -7,7 +7,7 @@ grant select, insert, update, delete, truncate on {prefix}log to {role};
 grant usage, select, update on sequence {prefix}log_seq_seq, {prefix}aside_seq to {role};
 grant select, insert, update, delete on {prefix}relay_partitions, {prefix}leases, {prefix}incarnations, {prefix}decisions,
     {prefix}cursors, {prefix}relays, {prefix}relay_filters, {prefix}unrouted, {prefix}parked, {prefix}held, {prefix}dead,
-    {prefix}dead_edits, {prefix}redrives, {prefix}attempts to {role};
+    {prefix}dead_edits, {prefix}redrives, {prefix}attempts, {prefix}records to {role};
 grant execute on function {prefix}log_attach(bigint, bigint), {prefix}log_detach(bigint), {prefix}log_drop(bigint) to {role};
 do $$
 declare

@@ -2,7 +2,7 @@
 grant usage on schema {schema} to {role};
 grant select on {prefix}meta, {prefix}migrations, {prefix}relay_partitions, {prefix}leases, {prefix}incarnations, {prefix}decisions,
     {prefix}cursors, {prefix}relays, {prefix}relay_filters, {prefix}unrouted, {prefix}held, {prefix}redrives, {prefix}claims,
-    {prefix}watermarks, {prefix}watermark_moves, {prefix}versions, {prefix}effects to {role};
+    {prefix}watermarks, {prefix}watermark_moves, {prefix}versions, {prefix}effects, {prefix}records to {role};
 grant select on sequence {prefix}log_seq_seq to {role};
 grant select (xid, seq, partition, id, topic, key, type, source, subject, tenant, message_time, schema_version, aggregate_version,
     content_type, correlation_id, causation_id, available_at, created_at) on {prefix}log to {role};

@@ -53,7 +53,7 @@ func TestPlaintextPasswordsAreRefused(t *testing.T) {
 	}
 }
 
-func TestPasswordApartFromTheURL(t *testing.T) {
+func TestPasswordOutsideTheURL(t *testing.T) {
 	t.Parallel()
 	const password = "a/b@c:d#e?f,g h%"
 	for _, url := range []string{"postgres://u@h/d?sslmode=disable", "mysql://u@h/d?tls=false"} {

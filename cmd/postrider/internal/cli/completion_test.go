@@ -28,7 +28,7 @@ func TestCompletionKnowsWhatTheStoreHas(t *testing.T) {
 	for line, want := range map[string][]string{
 		"status --relay ":              {"to-audit\trelay", "to-nats\trelay"},
 		"explain --relay to-n":         {"to-nats\trelay"},
-		"outbox forget ":               {"to-audit\trelay", "to-nats\trelay"},
+		"outbox remove ":               {"to-audit\trelay", "to-nats\trelay"},
 		"dead list --relay ":           {"to-audit\trelay", "to-nats\trelay"},
 		"dead redrive ":                {"1\torder.placed order/1: receiver says no", "2\t", "3\t"},
 		"dead discard 1 ":              {"2\torder.placed order/2: receiver says no", "3\t"},

@@ -80,6 +80,10 @@ type Relay struct {
 	MaxInFlightBytes Size `yaml:"max_in_flight_bytes" min:"1KiB" max:"1TiB"`
 	MaxHeldKeys      int  `yaml:"max_held_keys" min:"1" max:"100000000"`
 
+	MaxRate Rate `yaml:"max_rate" min:"1/h"`
+	Burst   int  `yaml:"burst" min:"1" max:"10000000"`
+
+	Policies       []Policy      `yaml:"policies"`
 	MaxAttempts    int           `yaml:"max_attempts" min:"1" max:"1000000"`
 	BackoffBase    time.Duration `yaml:"backoff_base" min:"1ms"`
 	BackoffMax     time.Duration `yaml:"backoff_max" min:"1ms"`
@@ -92,6 +96,18 @@ type Relay struct {
 	PollMax        time.Duration `yaml:"poll_max" min:"1ms"`
 	SettleInterval time.Duration `yaml:"settle_interval" min:"1ms"`
 	SettleBatch    int           `yaml:"settle_batch" min:"1" max:"100000"`
+}
+
+// Policy is a relay.Policy.
+type Policy struct {
+	// Types are patterns of message types. Default: all.
+	Types       []string      `yaml:"types"`
+	MaxAttempts int           `yaml:"max_attempts" min:"1" max:"1000000"`
+	Backoff     Backoff       `yaml:"backoff"`
+	BackoffBase time.Duration `yaml:"backoff_base" min:"1ms"`
+	BackoffMax  time.Duration `yaml:"backoff_max" min:"1ms"`
+	// DiscardErrors are texts: an error that contains one of them discards the message.
+	DiscardErrors []string `yaml:"discard_errors"`
 }
 
 // Publisher is a broker to publish to.
@@ -153,6 +169,12 @@ type OnDead string
 
 // Allowed lists the values.
 func (OnDead) Allowed() []string { return []string{"continue", "hold"} }
+
+// Backoff says how the wait before the next attempt grows: "exponential" doubles and is random, "fixed" is backoff_base.
+type Backoff string
+
+// Allowed lists the values.
+func (Backoff) Allowed() []string { return []string{"exponential", "fixed"} }
 
 // Start is where a relay that is new to the log begins.
 type Start string

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -79,7 +80,7 @@ func (l leaf) set(text string) error {
 	return nil
 }
 
-// collect collects the leaves of a struct; elements of lists are addressed by name.
+// collect collects the leaves of a struct; elements of lists are addressed by name, or by number, from 0.
 func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 	for f := range v.Type().Fields() {
 		key := f.Tag.Get("yaml")
@@ -95,8 +96,11 @@ func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 			collect(value, name, at, out)
 		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
 			for i := range value.Len() {
-				element := value.Index(i)
-				collect(element, name+"_"+variableOf(element.FieldByName("Name").String()), fmt.Sprintf("%s[%d]", at, i), out)
+				element, called := value.Index(i), strconv.Itoa(i)
+				if own := element.FieldByName("Name"); own.IsValid() {
+					called = own.String()
+				}
+				collect(element, name+"_"+variableOf(called), fmt.Sprintf("%s[%d]", at, i), out)
 			}
 		case value.Kind() == reflect.Map:
 			for _, option := range everyOption() {

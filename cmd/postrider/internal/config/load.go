@@ -191,8 +191,31 @@ func (d *decoder) checkRelay(at string, r Relay, c *Config) {
 	if r.BackoffBase > 0 && r.BackoffMax > 0 && r.BackoffMax < r.BackoffBase {
 		d.at(at+".backoff_max", "%s is below backoff_base (%s)", r.BackoffMax, r.BackoffBase)
 	}
+	if r.Burst > 0 && r.MaxRate == 0 {
+		d.at(at+".burst", "is nothing without max_rate")
+	}
+	for i, p := range r.Policies {
+		d.checkPolicy(fmt.Sprintf("%s.policies[%d]", at, i), p)
+	}
 	if r.PollMin > 0 && r.PollMax > 0 && r.PollMax < r.PollMin {
 		d.at(at+".poll_max", "%s is below poll_min (%s)", r.PollMax, r.PollMin)
+	}
+}
+
+func (d *decoder) checkPolicy(at string, p Policy) {
+	if slices.Contains(p.Types, "") {
+		d.at(at+".types", `an empty pattern takes nothing; write a type, with * for any text`)
+	}
+	if slices.Contains(p.DiscardErrors, "") {
+		d.at(at+".discard_errors", "every error contains an empty text; write a part of the error")
+	}
+	switch {
+	case p.Backoff == "fixed" && p.BackoffBase == 0:
+		d.at(at+".backoff", "fixed needs backoff_base")
+	case p.Backoff == "fixed" && p.BackoffMax > 0:
+		d.at(at+".backoff_max", "is nothing with backoff: fixed")
+	case p.BackoffBase > 0 && p.BackoffMax > 0 && p.BackoffMax < p.BackoffBase:
+		d.at(at+".backoff_max", "%s is below backoff_base (%s)", p.BackoffMax, p.BackoffBase)
 	}
 }
 

@@ -212,7 +212,7 @@ func TestListenIsCheckedWithTheOtherKeys(t *testing.T) {
 	}
 }
 
-func TestAStoreOfTheEnvironmentBesideSeveralOfTheFile(t *testing.T) {
+func TestAStoreOfTheEnvironmentNextToSeveralOfTheFile(t *testing.T) {
 	t.Parallel()
 	text, environ := []byte("stores: [{name: a, url: \"sqlite:a\"}, {name: b, url: \"sqlite:b\"}]"), []string{"POSTRIDER_STORE_URL=sqlite:c"}
 	_, _, err := Parse("postrider.yaml", text, environ)
@@ -351,6 +351,41 @@ func TestErrorsHaveNoSecret(t *testing.T) {
 	} {
 		if _, _, err := Parse("f.yaml", []byte(text), nil); err == nil || strings.Contains(err.Error(), "QZX") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestRatesAndPoliciesAreChecked(t *testing.T) {
+	t.Parallel()
+	_, _, err := Parse("postrider.yaml", []byte(`store: {url: "sqlite:x.db"}
+relays:
+  - name: a
+    publisher: nats://h
+    max_rate: 100
+  - name: b
+    publisher: nats://h
+    burst: 5
+    policies:
+      - {types: [""], backoff: fixed}
+      - {backoff: fixed, backoff_base: 1s, backoff_max: 2s}
+      - {backoff_base: 2s, backoff_max: 1s, discard_errors: [""]}
+      - {backoff: linear}
+  - name: c
+    publisher: nats://h
+    max_rate: 0/s
+`), nil)
+	for _, part := range []string{
+		`5:15: relays[0].max_rate: "100" is not a rate`, "relays[1].burst: is nothing without max_rate", "policies[0].types: an empty pattern",
+		"policies[0].backoff: fixed needs backoff_base", "policies[1].backoff_max: is nothing with", "policies[2].backoff_max: 1s is below",
+		"policies[2].discard_errors: every error", `policies[3].backoff: "linear" is not allowed`, "relays[2].max_rate: 0/s is out of bounds; allowed: 1/h or more",
+	} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v\nlacks %q", err, part)
+		}
+	}
+	for text, want := range map[string]float64{"100/s": 100, "30/m": 0.5, "3600/h": 1} {
+		if r, err := ParseRate(text); err != nil || r.PerSecond() != want {
+			t.Errorf("%s: %v, %v", text, r, err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ type enum interface{ Allowed() []string }
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	sizeType     = reflect.TypeFor[Size]()
+	rateType     = reflect.TypeFor[Rate]()
 )
 
 // setText sets a leaf from its text in YAML, in the environment or in a flag, and checks its bounds.
@@ -85,6 +86,9 @@ func parseNumber(t reflect.Type, text string) (int64, error) {
 	case sizeType:
 		s, err := ParseSize(text)
 		return int64(s), err
+	case rateType:
+		r, err := ParseRate(text)
+		return int64(r), err
 	default:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {

@@ -17,8 +17,8 @@ const (
 // errPoison is the error that refuses the poisoned message.
 var errPoison = errors.New("refused: the amount has no currency")
 
-// errBehind is the error of messages after the poisoned one with the same key in the same batch.
-var errBehind = errors.New("after a refused message of the same key")
+// errPredecessorFailed is the error of messages after the poisoned one with the same key in the same batch.
+var errPredecessorFailed = errors.New("after a refused message of the same key")
 
 // poison refuses the marked message, as a broker or gateway might, until the cause is fixed.
 type poison struct{ repaired atomic.Bool }
@@ -37,7 +37,7 @@ func (p *poison) intercept(next relay.PublishFunc) relay.PublishFunc {
 			case m.Headers[poisonHeader] != "":
 				refused[i], found = errPoison, m.Key
 			case found != "" && m.Key == found:
-				refused[i] = errBehind
+				refused[i] = errPredecessorFailed
 			default:
 				rest = append(rest, m)
 			}

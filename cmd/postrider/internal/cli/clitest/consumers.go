@@ -49,7 +49,7 @@ func Consume(t *testing.T, url string) {
 	_, err = s.Claim(ctx, tx, "view", []store.ClaimRequest{{ID: m.ID, Key: m.Key}})
 	Must(t, err)
 	Must(t, s.DeadLetter(ctx, tx, "view", []store.DeadLetterRequest{{Message: m, Reason: "refused", Cause: "no such order"}}, false))
-	at := postrider.Position{Partition: "orders/0", Epoch: "1", Offset: 4711}
+	at := postrider.Position{Partition: "orders/0", Incarnation: "1", Offset: 4711}
 	_, err = s.Watermark(ctx, tx, "ledger", at)
 	Must(t, err)
 	Must(t, s.SetWatermark(ctx, tx, "ledger", at, nil))

@@ -62,7 +62,7 @@ func TestDeadKnowsItsNames(t *testing.T) {
 func TestBecauseMustSaySomething(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
-	for _, command := range []string{"dead discard 1", "dead discard --all --yes", "held skip order/1", "held dead order/1", "outbox forget to-nats --yes", "dead edit 1 -H a=b"} {
+	for _, command := range []string{"dead discard 1", "dead discard --all --yes", "held skip order/1", "held dead order/1", "outbox remove to-nats --yes", "dead edit 1 -H a=b"} {
 		for _, because := range []string{"", " \t\n"} {
 			clitest.Fails(t, program.ExitUsage, "it is empty, and stays on record: say why", append(strings.Fields(command), "--store", url, "--because", because)...)
 		}
@@ -135,9 +135,9 @@ func (s *beforeDiscard) Change(ctx context.Context, op store.Operation, f func(s
 	return s.Store.Change(ctx, op, f)
 }
 
-// TestDeadDiscardLeavesLaterLettersAlone: after the question, another operator redrives one and another message is
+// TestDeadDiscardLeavesLaterDeadLettersAlone: after the question, another operator redrives one and another message is
 // dead-lettered.
-func TestDeadDiscardLeavesLaterLettersAlone(t *testing.T) {
+func TestDeadDiscardLeavesLaterDeadLettersAlone(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
 	o := clitest.OpenOutbox(t, url)

@@ -100,7 +100,7 @@ func cameFrom(m *postrider.Message) string {
 	if text := m.Headers[inbox.PositionHeader]; json.Unmarshal([]byte(text), &at) != nil {
 		return ""
 	}
-	return fmt.Sprintf("%s, offset %d, epoch %s", at.Partition, at.Offset, at.Epoch)
+	return fmt.Sprintf("%s, offset %d, incarnation %s", at.Partition, at.Offset, at.Incarnation)
 }
 
 // writeEdits writes each edit with its changes.

@@ -15,13 +15,13 @@ func TestExplainMessage(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
 	head := clitest.PublishID(t, url, "order/1")
-	follower := clitest.PublishID(t, url, "order/1", "--id", "mine")
+	second := clitest.PublishID(t, url, "order/1", "--id", "mine")
 	clitest.Contains(t, clitest.OK(t, "explain", head, "--store", url), "message "+head+": published", "no relay has run on this outbox yet")
 
 	clitest.Hold(t, url, "to-nats")
 	clitest.Contains(t, clitest.OK(t, "explain", head, "--store", url), "relay to-nats: blocks its held key", "receiver says no",
 		"attempt at", "postrider held retry order/1", "attempt 3")
-	clitest.Contains(t, clitest.OK(t, "explain", follower, "--store", url), "queued in its held key", "1 message ahead of it")
+	clitest.Contains(t, clitest.OK(t, "explain", second, "--store", url), "queued in its held key", "1 message ahead of it")
 
 	clitest.OK(t, "held", "dead", "order/1", "--all", "--yes", "--because", "x", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "explain", head, "--store", url), "relay to-nats: dead letter 1, open", "nothing happens by itself", "postrider dead redrive 1")

@@ -69,10 +69,10 @@ type consumerStatus struct {
 
 // watermark is the JSON form of store.WatermarkStatus.
 type watermark struct {
-	Partition string         `json:"partition"`
-	Epoch     string         `json:"epoch"`
-	Offset    int64          `json:"offset"`
-	Moved     output.Seconds `json:"moved_seconds"`
+	Partition   string         `json:"partition"`
+	Incarnation string         `json:"incarnation"`
+	Offset      int64          `json:"offset"`
+	Moved       output.Seconds `json:"moved_seconds"`
 }
 
 func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
@@ -105,9 +105,9 @@ func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 			continue
 		}
 		fmt.Fprintf(p.Stdout, "\n%s has consumed\n", output.Printable(c.Name))
-		t := output.NewTable(p.Stdout, "PARTITION", "EPOCH", "UP TO OFFSET", "MOVED")
+		t := output.NewTable(p.Stdout, "PARTITION", "INCARNATION", "UP TO OFFSET", "MOVED")
 		for _, w := range c.Watermarks {
-			t.Row(w.Partition, w.Epoch, output.Number(w.Offset), output.Since(time.Duration(w.Moved)))
+			t.Row(w.Partition, w.Incarnation, output.Number(w.Offset), output.Since(time.Duration(w.Moved)))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -133,7 +133,7 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		}
 		st := consumerStatus{Name: c.Name, Remembered: c.Remembered, Oldest: output.Seconds(c.Oldest), Owners: []status.Owner{}}
 		for _, w := range c.Watermarks {
-			st.Watermarks = append(st.Watermarks, watermark{w.Partition, w.Epoch, w.Offset, output.Seconds(w.Moved)})
+			st.Watermarks = append(st.Watermarks, watermark{w.Partition, w.Incarnation, w.Offset, output.Seconds(w.Moved)})
 		}
 		if i := slices.IndexFunc(all.Relays, func(r store.RelayStatus) bool { return r.Name == c.Name }); i >= 0 {
 			r := all.Relays[i]

@@ -28,7 +28,7 @@ func TestInboxStatus(t *testing.T) {
 	if len(status.Consumers) != 1 || status.Consumers[0].Dead.N != 1 || status.Consumers[0].Remembered.N != 1 {
 		t.Errorf("status as JSON: %+v", status)
 	}
-	clitest.Contains(t, clitest.OK(t, "dead", "show", "4", "--store", url), "dead letter 4 of consumer view", "orders/3, offset 12, epoch 7")
+	clitest.Contains(t, clitest.OK(t, "dead", "show", "4", "--store", url), "dead letter 4 of consumer view", "orders/3, offset 12, incarnation 7")
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "4", "--store", url), "redriven 1 dead letter")
 }
 

@@ -18,5 +18,5 @@ func TestMySQLOutboxPartitions(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "outbox", "partitions", "5", "--yes", "--store", url), "has 5 partitions now, before 8; start the relays")
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "5 partitions")
 	clitest.Contains(t, clitest.OK(t, "held", "show", "order/1", "--store", url), "2 messages")
-	clitest.Contains(t, clitest.OK(t, "outbox", "forget", "to-nats", "--because", "switched off", "--yes", "--discard", "--store", url), "3 messages discarded")
+	clitest.Contains(t, clitest.OK(t, "outbox", "remove", "to-nats", "--because", "switched off", "--yes", "--discard", "--store", url), "3 messages discarded")
 }

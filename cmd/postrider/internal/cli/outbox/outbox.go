@@ -22,7 +22,7 @@ type commands struct{ *program.Program }
 func (p commands) command() *cobra.Command {
 	return program.Group("outbox", "Change an outbox as a whole",
 		"Steps that concern an outbox as a whole. Each is one transaction: it is done, or nothing has changed.",
-		p.outboxPartitionsCommand(), p.outboxForgetCommand())
+		p.outboxPartitionsCommand(), p.outboxRemoveCommand())
 }
 
 func (p commands) outboxPartitionsCommand() *cobra.Command {

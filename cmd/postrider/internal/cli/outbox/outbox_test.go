@@ -37,32 +37,32 @@ func TestOutboxPartitionsNeedsStoppedRelays(t *testing.T) {
 	_, err := clitest.OpenOutbox(t, url).Heartbeat(t.Context(), "to-nats", clitest.Tester, time.Hour)
 	clitest.Must(t, err)
 	clitest.Fails(t, program.ExitFailed, "a relay process is alive: tester-1 of relay to-nats on host here", "outbox", "partitions", "5", "--yes", "--store", url)
-	clitest.Fails(t, program.ExitFailed, "a relay process is alive", "outbox", "forget", "to-nats", "--because", "x", "--yes", "--store", url)
+	clitest.Fails(t, program.ExitFailed, "a relay process is alive", "outbox", "remove", "to-nats", "--because", "x", "--yes", "--store", url)
 }
 
-func TestOutboxForget(t *testing.T) {
+func TestOutboxRemove(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
 	clitest.PublishKeys(t, url, "order/1", "order/2")
 	clitest.Hold(t, url, "to-nats")
 	clitest.PublishKeys(t, url, "order/3")
-	forget := []string{"outbox", "forget", "to-nats", "--because", "switched off", "--store", url}
-	clitest.Fails(t, program.ExitUsage, "Forget relay to-nats (1 undelivered", forget...)
-	clitest.Fails(t, program.ExitFailed, "postrider held list --relay to-nats", append(forget, "--yes")...)
-	clitest.Fails(t, program.ExitFailed, `there is no relay "to-moon"`, "outbox", "forget", "to-moon", "--because", "x", "--yes", "--store", url)
-	clitest.Contains(t, clitest.OK(t, append(forget, "--yes", "--discard")...), "relay to-nats is forgotten; 2 messages discarded")
+	remove := []string{"outbox", "remove", "to-nats", "--because", "switched off", "--store", url}
+	clitest.Fails(t, program.ExitUsage, "Remove relay to-nats (1 undelivered", remove...)
+	clitest.Fails(t, program.ExitFailed, "postrider held list --relay to-nats", append(remove, "--yes")...)
+	clitest.Fails(t, program.ExitFailed, `there is no relay "to-moon"`, "outbox", "remove", "to-moon", "--because", "x", "--yes", "--store", url)
+	clitest.Contains(t, clitest.OK(t, append(remove, "--yes", "--discard")...), "relay to-nats is removed; 2 messages discarded")
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--state", "discarded", "--store", url), "order/1", "order/2")
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "No relay has run on this outbox yet")
 }
 
-func TestOutboxForgetWhatWasImported(t *testing.T) {
+func TestOutboxRemoveWhatWasImported(t *testing.T) {
 	t.Parallel()
 	exported, url := clitest.WithDead(t), clitest.NewOutbox(t)
 	clitest.OK(t, "dead", "import", clitest.WriteFile(t, clitest.OK(t, "dead", "export", "--store", exported)), "--store", url)
 	clitest.OK(t, "dead", "redrive", "1", "--store", url)
-	forget := []string{"outbox", "forget", "to-nats", "--because", "imported by mistake", "--store", url}
-	clitest.Fails(t, program.ExitUsage, "Forget relay to-nats, which has not run here, and discard what was imported for it", forget...)
-	clitest.Fails(t, program.ExitFailed, "or give --discard; nothing has changed", append(forget, "--yes")...)
-	clitest.Contains(t, clitest.OK(t, append(forget, "--yes", "--discard")...), "relay to-nats is forgotten; 3 messages discarded")
+	remove := []string{"outbox", "remove", "to-nats", "--because", "imported by mistake", "--store", url}
+	clitest.Fails(t, program.ExitUsage, "Remove relay to-nats, which has not run here, and discard what was imported for it", remove...)
+	clitest.Fails(t, program.ExitFailed, "or give --discard; nothing has changed", append(remove, "--yes")...)
+	clitest.Contains(t, clitest.OK(t, append(remove, "--yes", "--discard")...), "relay to-nats is removed; 3 messages discarded")
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--state", "discarded", "--store", url), "order/1", "order/2", "order/3")
 }

@@ -142,6 +142,20 @@ func Sagas(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 	return out, err
 }
 
+// SagaSteps lists the steps that instances of sagas wait for.
+func SagaSteps(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
+	list, err := b.ListSagas(ctx, store.SagaFilter{Status: store.OpenSagaStatuses}, "", maxCompletions)
+	var out []cobra.Completion
+	for _, s := range list {
+		for path := range strings.SplitSeq(s.Waiting, ", ") {
+			if path != "" && !slices.Contains(out, path) {
+				out = append(out, path)
+			}
+		}
+	}
+	return out, err
+}
+
 // SagaNames lists the sagas that the store has definitions of.
 func SagaNames(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 	definitions, err := b.SagaDefinitions(ctx)

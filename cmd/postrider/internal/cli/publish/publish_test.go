@@ -126,7 +126,7 @@ func TestPublishFileStopsAtABadLineAndKeepsItsBatchOut(t *testing.T) {
 	}
 }
 
-func TestPublishFileGoesOnAndKeepsTheRejects(t *testing.T) {
+func TestPublishFileContinuesAndKeepsTheRejects(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
 	text := lines(10)

@@ -37,10 +37,10 @@ func TestAsProgram(*testing.T) {
 // TestRedriveSurvivesItsProcesses kills the processes that drive a redrive, including one that drives it concurrently.
 func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	t.Parallel()
-	const letters = 120
+	const deadLetters = 120
 	url := clitest.NewOutbox(t)
 	var keys []string
-	for n := range letters {
+	for n := range deadLetters {
 		keys = append(keys, fmt.Sprint("order/", n))
 	}
 	clitest.PublishKeys(t, url, keys...)
@@ -61,7 +61,7 @@ func TestRedriveSurvivesItsProcesses(t *testing.T) {
 	}
 	r, err = deadletter.New(o).ShowRedrive(t.Context(), r.ID)
 	clitest.Must(t, err)
-	if r.State != store.RedriveFinished || r.Done != letters || r.Outcome.Waiting != letters {
+	if r.State != store.RedriveFinished || r.Done != deadLetters || r.Outcome.Waiting != deadLetters {
 		t.Errorf("redrive: %+v, outcome %+v", r, r.Outcome)
 	}
 	seen := map[string]int{}

@@ -91,15 +91,7 @@ func (p commands) redriveShowCommand() *cobra.Command {
   postrider redrive show 3 --json`,
 		Args: program.ExactArgs("the ID of a redrive"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := redriveID(args[0])
-			if err != nil {
-				return err
-			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := deadletter.New(b).ShowRedrive(cmd.Context(), id)
-				if err != nil {
-					return err
-				}
+			return p.withRedrive(cmd, args[0], func(_ *backend.Outbox, r store.Redrive) error {
 				if asJSON {
 					return output.JSON(p.Stdout, r)
 				}
@@ -110,6 +102,21 @@ func (p commands) redriveShowCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	p.CompleteArgs(cmd, 1, program.Redrives(""))
 	return cmd
+}
+
+// withRedrive calls f with the store and the redrive of an ID.
+func (p commands) withRedrive(cmd *cobra.Command, arg string, f func(b *backend.Outbox, r store.Redrive) error) error {
+	id, err := redriveID(arg)
+	if err != nil {
+		return err
+	}
+	return p.WithStore(cmd, func(b *backend.Outbox) error {
+		r, err := deadletter.New(b).ShowRedrive(cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		return f(b, r)
+	})
 }
 
 func redriveID(arg string) (int64, error) {
@@ -165,15 +172,7 @@ func (p commands) redriveRunCommand() *cobra.Command {
   postrider redrive run 3 --json`,
 		Args: program.ExactArgs("the ID of a redrive"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := redriveID(args[0])
-			if err != nil {
-				return err
-			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := deadletter.New(b).ShowRedrive(cmd.Context(), id)
-				if err != nil {
-					return err
-				}
+			return p.withRedrive(cmd, args[0], func(b *backend.Outbox, r store.Redrive) error {
 				return p.drive(cmd.Context(), b, r, asJSON)
 			})
 		},

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -82,15 +83,45 @@ func TestConfigurationOfARelayArrives(t *testing.T) {
 		Name: "n", Topics: []string{"a"}, Start: "now", AcceptUnordered: true, Concurrency: 1, MaxBatch: 2, MaxInFlight: 3,
 		MaxInFlightBytes: 4, MaxHeldKeys: 5, MaxAttempts: 6, BackoffBase: 7, BackoffMax: 8, OnDead: "hold", ParkAfter: 9,
 		AttemptTimeout: 10, LeaseTTL: 11, PollMin: 12, PollMax: 13, SettleInterval: 14, SettleBatch: 15,
-		RequireDedupe: 18, RequireMessageBytes: 19,
+		RequireDedupe: 18, RequireMessageBytes: 19, MaxRate: 7200, Burst: 21,
 	}, config.Store{KeepDelivered: &zero, MaxLogBytes: 16, KeepRedrives: 20}, 17, nil, nil)
 	want := relay.Config{
 		Name: "n", Topics: []string{"a"}, Start: relay.FromNow, AcceptUnordered: true, Concurrency: 1, MaxBatch: 2, MaxInFlight: 3,
 		MaxInFlightBytes: 4, MaxHeldKeys: 5, MaxAttempts: 6, BackoffBase: 7, BackoffMax: 8, OnDead: relay.HoldKey, ParkAfter: 9,
 		AttemptTimeout: 10, LeaseTTL: 11, PollMin: 12, PollMax: 13, SettleInterval: 14, SettleBatch: 15, KeepDelivered: -1,
-		MaxLogBytes: 16, KeepRedrives: 20, StopTimeout: 17, RequireDedupe: 18, RequireMessageBytes: 19, Version: program.ReadBuild().Version,
+		MaxLogBytes: 16, KeepRedrives: 20, StopTimeout: 17, RequireDedupe: 18, RequireMessageBytes: 19, MaxRate: 2, Burst: 21, Version: program.ReadBuild().Version,
 	}
 	if fmt.Sprintf("%+v", c) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+}
+
+func TestPoliciesOfARelayArrive(t *testing.T) {
+	t.Parallel()
+	c, _, err := config.Parse("postrider.yaml", []byte(`
+store: {url: "sqlite:x.db"}
+relays:
+  - name: to-partner
+    publisher: https://partner.example
+    backoff_max: 2ms
+    policies:
+      - {types: [invoice.*], max_attempts: 3, backoff: fixed, backoff_base: 10m}
+      - {backoff_base: 1ms, discard_errors: ["410 Gone", "obsolete"]}
+`), []string{"POSTRIDER_RELAYS_TO_PARTNER_POLICIES_0_MAX_ATTEMPTS=4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := ConfigOf(c.Relays[0], c.Store, 0, nil, nil).Policies
+	fixed, rest := relay.PolicyFor(policies, "invoice.sent"), relay.PolicyFor(policies, "order.placed")
+	if fixed.MaxAttempts != 4 || fixed.Wait(7, nil) != 10*time.Minute || fixed.Discard != nil {
+		t.Errorf("the fixed policy is %+v", fixed)
+	}
+	for range 100 {
+		if wait := rest.Wait(50, nil); wait <= 0 || wait > 2*time.Millisecond {
+			t.Errorf("the exponential policy waits %s", wait)
+		}
+	}
+	if rest.MaxAttempts != 0 || !rest.Discard(errors.New("status 410 Gone")) || rest.Discard(errors.New("status 503")) {
+		t.Errorf("the exponential policy is %+v", rest)
 	}
 }

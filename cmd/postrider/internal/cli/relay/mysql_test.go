@@ -25,20 +25,20 @@ func TestMySQLFromMigrationToRelay(t *testing.T) {
 	if n := strings.Count(clitest.OK(t, "tail", "--store", url, "--from", "oldest", "--stop", "--json"), "\n"); n != 3 {
 		t.Errorf("tail shows %d messages", n)
 	}
-	follower := clitest.Start(t, nil, "tail", "--store", url, "--from", "1h")
-	follower.Out.Await(t.Context(), t, "order/2")
+	tail := clitest.Start(t, nil, "tail", "--store", url, "--from", "1h")
+	tail.Out.Await(t.Context(), t, "order/2")
 
 	r := clitest.Start(t, nil, "relay", "--store", url, "--publisher", broker+"?stream=ORDERS")
 	r.Err.Await(t.Context(), t, "relay works")
 	clitest.Arrivals(t, broker, "ORDERS", 3)
 	clitest.PublishKeys(t, url, "order/3")
 	clitest.Arrivals(t, broker, "ORDERS", 4)
-	follower.Out.Await(t.Context(), t, "order/3")
+	tail.Out.Await(t.Context(), t, "order/3")
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url, "--details"), "to-nats", "alive")
 	if code := r.End(t); code != program.ExitDone {
 		t.Errorf("exit code %d:\n%s", code, r.Err.String())
 	}
-	follower.End(t)
+	tail.End(t)
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url, "--details"), "nobody")
 	clitest.Contains(t, clitest.OK(t, "explain", "--key", "order/1", "--store", url), "not held; its partition has a backlog of 0")
 	clitest.Contains(t, clitest.OK(t, "migrate", "down", "--to", "0", "--yes", "--store", url), "down 0001_")

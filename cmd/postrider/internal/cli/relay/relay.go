@@ -18,6 +18,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/replay"
 )
 
 // Command returns the command.
@@ -115,21 +116,22 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.
 			}
 		})
 	}
-	redrives := driveRedrives(ctx, units, logger)
+	operations := driveOperations(ctx, units, logger)
 	running.Wait()
 	stop(nil)
-	redrives.Wait()
+	operations.Wait()
 	return errors.Join(errs...)
 }
 
-// driveRedrives drives the redrives of each store, started by any process, until ctx ends.
-func driveRedrives(ctx context.Context, units []*unit, logger *slog.Logger) *sync.WaitGroup {
+// driveOperations drives the redrives and replays of each store, started by any process, until ctx ends.
+func driveOperations(ctx context.Context, units []*unit, logger *slog.Logger) *sync.WaitGroup {
 	var driving sync.WaitGroup
 	begun := map[*backend.Outbox]bool{}
 	for _, u := range units {
 		if !begun[u.outbox] {
 			begun[u.outbox] = true
 			driving.Go(func() { deadletter.New(u.outbox).Run(ctx, logger) })
+			driving.Go(func() { replay.New(u.outbox).Run(ctx, logger) })
 		}
 	}
 	return &driving

@@ -154,6 +154,9 @@ type routeInfo struct {
 	BackoffBase output.Seconds `json:"backoff_base_seconds"`
 	BackoffMax  output.Seconds `json:"backoff_max_seconds"`
 	OnDead      config.OnDead  `json:"on_dead"`
+	// MaxRate is in messages per second; 0 means no limit. Policies counts the policies for some message types.
+	MaxRate  float64 `json:"max_rate_per_second,omitzero"`
+	Policies int     `json:"policies,omitzero"`
 	// Unmet lists why the relay would not start.
 	Unmet []string `json:"unmet,omitempty"`
 }
@@ -166,6 +169,7 @@ func newRouteInfo(r config.Relay, promises backend.Promises) routeInfo {
 		BackoffBase: output.Seconds(cmp.Or(r.BackoffBase, relay.DefaultBackoffBase)),
 		BackoffMax:  output.Seconds(cmp.Or(r.BackoffMax, relay.DefaultBackoffMax)),
 		OnDead:      cmp.Or(r.OnDead, "continue"),
+		MaxRate:     r.MaxRate.PerSecond(), Policies: len(r.Policies),
 	}
 	if len(r.Topics) == 0 {
 		info.Topics = []string{"*"}
@@ -290,6 +294,12 @@ func writeRouted(out io.Writer, r routedInfo) {
 	f.Add("a failure", fmt.Sprintf("holds its key; %d attempts, the wait before the next drawn from 0 to %s, doubling, at most %s",
 		r.MaxAttempts, time.Duration(r.BackoffBase), time.Duration(r.BackoffMax)))
 	f.Add("after the last", after)
+	if r.Policies > 0 {
+		f.Add("policies", fmt.Sprintf("%d, for some message types", r.Policies))
+	}
+	if r.MaxRate > 0 {
+		f.Add("rate", fmt.Sprintf("at most %.4g messages a second", r.MaxRate))
+	}
 	for _, note := range r.Notes {
 		f.Add("note", note)
 	}

@@ -1,10 +1,12 @@
-// Package saga has the command "postrider saga", which lists and shows instances of sagas.
+// Package saga has the command "postrider saga", which lists and shows instances of sagas, and decides about them.
 package saga
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,10 +25,14 @@ func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
 type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
-	return program.Group("saga", "List and show instances of sagas",
+	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.diffCommand(), p.signalCommand()}
+	for _, v := range verbs {
+		all = append(all, p.verbCommand(v))
+	}
+	return program.Group("saga", "List and show instances of sagas, and decide about them",
 		`An instance of a saga is one operation that spans services. It ends completed or compensated, or an operator decides.
-A stuck instance has used up its attempts and waits for an operator.`,
-		p.listCommand(), p.showCommand())
+A stuck instance has used up its attempts and waits for an operator: show says why, and each decision says with --dry-run
+what it would do. Decisions are recorded in the history of the instance, with who made them and why.`, all...)
 }
 
 // status is the value of --status.
@@ -102,6 +108,11 @@ const page = 500
 // list writes the instances that a filter selects, page by page.
 func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilter, after string, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "SAGA", "STATUS", "STARTED", "WAITS FOR")
+	live, err := liveDefinitions(ctx, b)
+	if err != nil {
+		return err
+	}
+	missing := make(map[string]int) // instances by saga and version
 	n, more := 0, false
 	for !more {
 		size := page
@@ -117,8 +128,12 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilte
 				break
 			}
 			n, after = n+1, s.Run
+			lacks := s.EndedAt.IsZero() && !live[definitionOf(s.SagaIdentity)]
+			if lacks {
+				missing[fmt.Sprintf("%s version %d", output.Printable(s.Saga), s.Version)]++
+			}
 			if asJSON {
-				err = output.Line(p.Stdout, summaryJSON{s, output.Seconds(s.Age)})
+				err = output.Line(p.Stdout, summaryJSON{s, lacks, output.Seconds(s.Age)})
 			} else {
 				t.Row(s.ID, s.Saga, s.Status, output.Since(s.Age), waitsFor(s))
 			}
@@ -135,6 +150,10 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilte
 			return err
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		fmt.Fprintf(p.Stderr, "postrider: no running process has %s, so %s for one\n", name,
+			map[bool]string{true: "1 instance waits", false: fmt.Sprint(missing[name], " instances wait")}[missing[name] == 1])
+	}
 	switch {
 	case more:
 		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %s, or --limit 0 for all\n", output.ShellQuote(after))
@@ -147,7 +166,31 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilte
 // summaryJSON is the JSON form of an instance in a list.
 type summaryJSON struct {
 	store.SagaSummary
-	AgeSeconds output.Seconds `json:"age_seconds"`
+	// DefinitionMissing: no running process has the definition.
+	DefinitionMissing bool           `json:"definition_missing,omitempty"`
+	AgeSeconds        output.Seconds `json:"age_seconds"`
+}
+
+// definition identifies a definition of an engine.
+type definition struct {
+	engine, saga, hash string
+	version            int
+}
+
+func definitionOf(i store.SagaIdentity) definition {
+	return definition{i.Engine, i.Saga, i.Hash, i.Version}
+}
+
+// liveDefinitions are those that a running process has.
+func liveDefinitions(ctx context.Context, b *backend.Outbox) (map[definition]bool, error) {
+	all, err := b.SagaDefinitions(ctx)
+	live := make(map[definition]bool)
+	for _, d := range all {
+		for _, p := range d.Processes {
+			live[definition{p.Engine, d.Saga, d.Hash, d.Version}] = true
+		}
+	}
+	return live, err
 }
 
 // waitsFor is what an instance waits for; how it ended, or why it is stuck, if it waits for nothing.

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
@@ -22,21 +23,29 @@ type shown struct {
 	aliases []store.SagaAlias
 	labels  map[string]string
 	history []store.SagaTransition
+	missing bool // no running process has its definition
 }
 
 func (p commands) showCommand() *cobra.Command {
-	var asJSON, data bool
+	var asJSON, data, mermaid bool
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show an instance of a saga with its history",
 		Long: `Show an instance of a saga: what it waits for and since when, what is open, and its history. ID is the ID of the
-instance, or its run. The data of the instance are shown only with --data.`,
+instance, or its run. The data of the instance are shown only with --data. --mermaid draws the steps of its definition, with
+the status of each, as a Mermaid flowchart.`,
 		Example: `  postrider saga show 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider saga show order-4711 --json
-  postrider saga show order-4711 --data | jq`,
+  postrider saga show order-4711 --data | jq
+  postrider saga show order-4711 --mermaid`,
 		Args: program.ExactArgs("the ID of an instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				if mermaid {
+					text, err := saga.NewOperator(b).Mermaid(cmd.Context(), args[0])
+					fmt.Fprint(p.Stdout, text)
+					return err
+				}
 				s, err := read(cmd.Context(), b, args[0])
 				switch {
 				case err != nil:
@@ -53,7 +62,8 @@ instance, or its run. The data of the instance are shown only with --data.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&data, "data", false, "write only the data, byte for byte")
-	cmd.MarkFlagsMutuallyExclusive("json", "data")
+	cmd.Flags().BoolVar(&mermaid, "mermaid", false, "draw the steps with their status")
+	cmd.MarkFlagsMutuallyExclusive("json", "data", "mermaid")
 	p.CompleteArgs(cmd, 1, program.Sagas)
 	return cmd
 }
@@ -65,6 +75,11 @@ func read(ctx context.Context, b *backend.Outbox, id string) (s shown, err error
 	if s.aliases, s.labels, err = b.SagaNames(ctx, s.i.Run); err != nil {
 		return s, err
 	}
+	live, err := liveDefinitions(ctx, b)
+	if err != nil {
+		return s, err
+	}
+	s.missing = s.i.EndedAt.IsZero() && !live[definitionOf(s.i.SagaIdentity)]
 	for after := int64(0); ; {
 		found, err := b.SagaHistory(ctx, s.i.Run, after, page)
 		if err != nil {
@@ -95,7 +110,7 @@ func (s shown) json() any {
 	}{summaryJSON{store.SagaSummary{
 		SagaIdentity: i.SagaIdentity, SagaCondition: i.SagaCondition, HoldsKey: i.HoldsKey, Rev: i.Rev, StartedAt: i.StartedAt,
 		UpdatedAt: i.UpdatedAt, DeadlineAt: deadline(i.Deadline), TimerAt: deadline(i.SagaTimes.TimerAt), StuckAt: i.StuckAt, EndedAt: i.EndedAt,
-	}, output.Seconds(i.Age)}, s.aliases, s.labels, s.history}
+	}, s.missing, output.Seconds(i.Age)}, s.aliases, s.labels, s.history}
 }
 
 // write writes an instance for people.
@@ -104,6 +119,9 @@ func (p commands) write(s shown) error {
 	fmt.Fprintf(p.Stdout, "instance %s of saga %s, version %d: %s\n", output.Printable(i.ID), output.Printable(i.Saga), i.Version, s.state())
 	f := output.NewFields(p.Stdout)
 	f.Add("waits for", i.Waiting)
+	if s.missing {
+		f.Add("definition", fmt.Sprintf("no running process has version %d, so the instance waits for one", i.Version))
+	}
 	f.Add("cause", i.Cause)
 	first, rest, lines := strings.Cut(i.Detail, "\n")
 	f.Add("detail", first)

@@ -17,7 +17,7 @@ import (
 
 // ownReasons are the reasons that relays, consumers and publishers set; handlers set others.
 var ownReasons = []string{
-	inbox.AttemptsExhausted, postrider.Undecodable, inbox.UnknownSchemaVersion, inbox.VersionGap,
+	inbox.AttemptsExhausted, postrider.Undecodable, inbox.VersionGap,
 	"too large for the broker", "too large for the receiver", "refused by the receiver",
 }
 

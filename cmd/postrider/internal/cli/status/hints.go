@@ -19,7 +19,7 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 	for _, r := range s.Relays {
 		name, quoted := output.Printable(r.Name), output.ShellQuote(r.Name)
 		if hint := hintNobody(r, consumers[r.Name]); hint != "" {
-			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox forget %s --because \"…\"", quoted))
+			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox remove %s --because \"…\"", quoted))
 		}
 		if r.Held.N > 0 {
 			hints = append(hints, name+": held keys; see: "+p.Hint("held list --relay %s", quoted))

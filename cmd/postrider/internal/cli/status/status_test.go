@@ -76,7 +76,7 @@ func TestStatusSaysThatNobodyDeliversWhatIsParked(t *testing.T) {
 	clitest.PublishKeys(t, url, "order/1")
 	clitest.Hold(t, url, "to-nats")
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "to-nats: nobody delivers what is parked; start the program that runs this relay "+
-		"(postrider relay, if it publishes to a broker), or if it is gone for good: postrider outbox forget to-nats")
+		"(postrider relay, if it publishes to a broker), or if it is gone for good: postrider outbox remove to-nats")
 	clitest.PublishKeys(t, url, "order/2")
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "to-nats: nobody delivers, and the log keeps what it has not delivered; start the program that runs")
 }

@@ -1,0 +1,167 @@
+// Package purge has the command "postrider purge", which removes records for good.
+package purge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/deadletter"
+)
+
+// Command returns the command.
+func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
+
+// commands has the functions of the commands.
+type commands struct{ *program.Program }
+
+func (p commands) command() *cobra.Command {
+	return program.Group("purge", "Remove resolved dead letters for good, on the record",
+		"Dead letters stay after they were redriven or discarded. A purge removes them, and records who removed how many, when and why.",
+		p.deadCommand(), p.listCommand())
+}
+
+// options are those of a purge.
+type options struct {
+	deadletter.PurgePlan
+	yes, dryRun, asJSON bool
+}
+
+func (p commands) deadCommand() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "dead",
+		Short: "Remove dead letters that were redriven or discarded long ago",
+		Long: `Remove dead letters that were redriven or discarded long ago, with their edits, in transactions of up to 1,000. Open dead letters
+are always kept. So is a dead letter whose message a relay may still read from the log: it says that the message is not to be
+delivered from there. Interrupted, the purge keeps a record of what it has removed; run it again for the rest.
+
+Export dead letters first if you need them: postrider dead export --state any.`,
+		Example: `  postrider purge dead --resolved-for 2160h --dry-run
+  postrider purge dead --resolved-for 2160h --relay to-nats --because 'kept for 90 days' --yes`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.ResolvedFor < deadletter.MinResolvedFor {
+				return program.Usagef("--resolved-for must be %s or longer, is %s", deadletter.MinResolvedFor, o.ResolvedFor)
+			}
+			if cmd.Flags().Changed("relay") && o.Relay == "" {
+				return program.Usagef("--relay is empty; leave it away to choose dead letters of any relay")
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.purge(cmd.Context(), b, o) })
+		},
+	}
+	s := cmd.Flags()
+	s.DurationVar(&o.ResolvedFor, "resolved-for", 0, "only those that were resolved at least this `duration` ago, e.g. 720h")
+	s.StringVar(&o.Relay, "relay", "", "only of this relay or consumer, by its `name`")
+	p.CompleteFlag(cmd, "relay", program.Relays)
+	s.BoolVar(&o.dryRun, "dry-run", false, "only say how many it would be")
+	s.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	s.BoolVar(&o.asJSON, "json", false, "write the purge as JSON")
+	program.ByFlag(cmd, &o.By, p.Operator())
+	program.BecauseFlag(cmd, &o.Reason)
+	return cmd
+}
+
+func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) error {
+	letters := deadletter.New(b)
+	n, err := letters.CountPurge(ctx, o.PurgePlan)
+	if err == nil && n == 0 && o.Relay != "" {
+		err = program.KnownRelay(ctx, b, o.Relay)
+	}
+	if err != nil {
+		return err
+	}
+	if o.dryRun && o.asJSON {
+		return output.JSON(p.Stdout, map[string]int64{"dead_letters": n})
+	}
+	if n == 0 || o.dryRun {
+		_, err := fmt.Fprintf(p.Stdout, "%s match; nothing was done\n", output.Plural(n, "resolved dead letter"))
+		return err
+	}
+	if err := p.Confirm(o.yes, fmt.Sprintf("Remove %s for good?", output.Plural(n, "resolved dead letter"))); err != nil {
+		return err
+	}
+	bar, told := p.Progress(n, "purge"), int64(0)
+	defer bar.End()
+	done, err := letters.Purge(ctx, o.PurgePlan, func(d deadletter.Purge) {
+		bar.Add(int(d.Removed + d.Kept - told))
+		told = d.Removed + d.Kept
+	})
+	bar.End()
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	if err != nil {
+		return fmt.Errorf("%w; %s were removed; run it again for the rest", err, output.Plural(done.Removed, "dead letter"))
+	}
+	if o.asJSON {
+		return output.JSON(p.Stdout, done)
+	}
+	kept := ""
+	if done.Kept > 0 {
+		kept = fmt.Sprintf("; %s kept: a relay may still read their messages from the log", output.Number(done.Kept))
+	}
+	_, err = fmt.Fprintf(p.Stdout, "removed %s%s\n", output.Plural(done.Removed, "dead letter"), kept)
+	return err
+}
+
+func (p commands) listCommand() *cobra.Command {
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List purges, the latest first",
+		Example: `  postrider purge list
+  postrider purge list --json`,
+		Args: program.ExactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return program.Usagef("--limit must not be negative, is %d", limit)
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, limit, asJSON) })
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "list at most `n`, 0 for all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+func (p commands) list(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error {
+	t := output.NewTableUnless(asJSON, p.Stdout, "STARTED AT", "RELAY", "RESOLVED BEFORE", "REMOVED", "KEPT", "BY", "BECAUSE")
+	n := 0
+	for d, err := range deadletter.New(b).ListPurges(ctx) {
+		if err != nil {
+			return err
+		}
+		if n++; limit > 0 && n > limit {
+			break
+		}
+		if asJSON {
+			if err := output.Line(p.Stdout, d); err != nil {
+				return err
+			}
+			continue
+		}
+		t.Row(output.Minute(d.StartedAt), all(d.Relay), output.Minute(d.ResolvedBefore), output.Number(d.Removed), output.Number(d.Kept), d.By, d.Reason)
+	}
+	if n == 0 {
+		fmt.Fprintln(p.Stderr, "postrider: no purges")
+		return nil
+	}
+	if t != nil {
+		return t.Flush()
+	}
+	return nil
+}
+
+func all(name string) string {
+	if name == "" {
+		return "(all)"
+	}
+	return name
+}

@@ -1,0 +1,352 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/itest/process"
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
+)
+
+// sagaWorld is a shop whose processes, broker and database server are killed.
+type sagaWorld[Tx any] struct {
+	*world
+	open    func(ctx context.Context, url string) (sagaStores[Tx], error)
+	session func(Tx) session
+	// shop and cards are the URLs of the databases for stores, cardsDB has connections to the second one.
+	shop, cards string
+	cardsDB     *sql.DB
+	broker      *process.Server
+	brokerDir   string
+
+	mu        sync.Mutex
+	processes map[string]*process.Process
+	started   map[string]mode
+}
+
+// TestSagaCrash: engine, participants, relays, the broker and the database server are killed, and processes are stopped for longer
+// than their leases, under many sagas a second, of which 5 % are refused and 1 % time out. Each ends completed or compensated, with
+// exactly the effects that belong to it.
+func TestSagaCrash(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T){"A43 PostgreSQL": sagasOnPostgres, "A43 MariaDB": sagasOnMariaDB} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+func sagasOnPostgres(t *testing.T) {
+	p := newPostgresWorld(t)
+	p.exec("create database cards")
+	w := &sagaWorld[pgx.Tx]{
+		world: p.world, open: openSagaPostgres, session: onPostgres,
+		shop: p.url, cards: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/cards?sslmode=disable", p.cluster.Port),
+	}
+	w.underSagas("bigserial", "pgx", w.cards, w.cards, []fault{
+		{"the database server was restarted at once", p.crash}, {"a backend of the database was killed", p.killBackend},
+	})
+}
+
+func sagasOnMariaDB(t *testing.T) {
+	m := newMariaWorld(t, "--log-bin=binlog", "--binlog-format=ROW")
+	m.exec("create database cards")
+	dsn := func(database string) string { return "root@tcp(" + hostOf(t, m.server.URL) + ")/" + database }
+	w := &sagaWorld[*sql.Tx]{world: m.world, open: openSagaMySQL, session: onMySQL, shop: dsn("shop"), cards: dsn("cards")}
+	w.underSagas("bigint auto_increment", "mysql", w.cards, m.server.URL+"cards", []fault{{"the database server was killed", m.crash}})
+}
+
+// underSagas starts sagas while faults happen, and checks what they left.
+func (w *sagaWorld[Tx]) underSagas(serial, driver, dsn, migrated string, faults []fault) {
+	w.makeCards(serial, driver, dsn, migrated)
+	w.startBroker()
+	w.processes, w.started = make(map[string]*process.Process), make(map[string]mode)
+	names := map[string]role{
+		"engine": sagaEngine, "second engine": sagaEngine, "wires": sagaWires, "stock": sagaStock, "cards": sagaCards, "parcels": sagaParcels,
+	}
+	for name, r := range names {
+		w.processes[name] = w.startShop(r)
+		faults = append(faults, fault{name + " was killed", func() { w.replace(name, r) }})
+	}
+	faults = append(faults, fault{"the broker was killed", w.restartBroker}, fault{"a process was stopped for longer than its leases", w.pause})
+
+	s, err := w.open(w.t.Context(), w.shop)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	load, end := context.WithCancel(w.t.Context())
+	defer end()
+	wait := w.load(load, s)
+	began, happened := time.Now(), w.hurt(loadTime(w.t, 12*time.Second), faults)
+	end()
+	wait()
+	w.t.Logf("%d sagas in %s, %d faults", len(w.started), time.Since(began).Round(time.Second), happened)
+	w.check(s)
+}
+
+// makeCards creates the database of the cards, and the tables of effects in both.
+func (w *sagaWorld[Tx]) makeCards(serial, driver, dsn, migrated string) {
+	w.t.Helper()
+	var err error
+	if w.cardsDB, err = sql.Open(driver, dsn); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = w.cardsDB.Close() })
+	cards := &world{t: w.t, dir: w.dir, url: migrated, db: w.cardsDB}
+	cards.makeTables(fmt.Sprintf(loadSQL, serial, "int"))
+	effects := "create table saga_effects (n " + serial + " primary key, id varchar(64) not null, step varchar(32) not null, delta int not null)"
+	cards.exec(effects)
+	w.exec(effects)
+}
+
+func (w *sagaWorld[Tx]) startBroker() {
+	w.t.Helper()
+	w.brokerDir = filepath.Clean(w.t.TempDir())
+	var err error
+	if w.broker, err = process.StartNATS(w.t.Context(), servertest.Get(w.t, servertest.NATSBin), w.brokerDir, 0); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = w.broker.Kill() })
+}
+
+func (w *sagaWorld[Tx]) restartBroker() {
+	w.t.Helper()
+	_ = w.broker.Kill() // it may have ended
+	var port int
+	if _, err := fmt.Sscanf(w.broker.URL, "nats://127.0.0.1:%d", &port); err != nil {
+		w.t.Fatal(err)
+	}
+	var err error
+	if w.broker, err = process.StartNATS(w.t.Context(), servertest.Get(w.t, servertest.NATSBin), w.brokerDir, port); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *sagaWorld[Tx]) startShop(r role) *process.Process {
+	w.t.Helper()
+	return w.startChild(child{Role: r, URL: w.shop, Cards: w.cards, Broker: w.broker.URL}, childWorks)
+}
+
+// replace kills a process and starts another.
+func (w *sagaWorld[Tx]) replace(name string, r role) {
+	w.t.Helper()
+	w.mu.Lock()
+	victim := w.processes[name]
+	w.mu.Unlock()
+	if err := victim.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	next := w.startShop(r)
+	w.mu.Lock()
+	w.processes[name] = next
+	w.mu.Unlock()
+}
+
+// pause stops a process for longer than its leases, while other faults happen.
+func (w *sagaWorld[Tx]) pause() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := []string{"engine", "second engine", "wires", "stock", "cards", "parcels"}
+	victim := w.processes[names[w.random.IntN(len(names))]]
+	if victim.Signal(syscall.SIGSTOP) == nil {
+		time.AfterFunc(childLeases+3*time.Second, func() { _ = victim.Signal(syscall.SIGCONT) }) // it may be replaced by then
+	}
+}
+
+// hurt makes faults happen, each at least once, for a time.
+func (w *sagaWorld[Tx]) hurt(least time.Duration, faults []fault) (happened int) {
+	w.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	for began := time.Now(); happened < len(faults) || time.Since(began) < least; happened++ {
+		f := faults[happened%len(faults)]
+		if happened >= len(faults) {
+			f = faults[w.random.IntN(len(faults))]
+		}
+		<-time.After(time.Duration(200+w.random.IntN(1000)) * time.Millisecond)
+		w.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), f.name)
+		f.happen()
+	}
+	return happened
+}
+
+// load starts sagas from eight goroutines until ctx ends.
+func (w *sagaWorld[Tx]) load(ctx context.Context, s sagaStores[Tx]) (wait func()) {
+	box, _, orders, err := newShop(s, w.session, testLogger(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var callers sync.WaitGroup
+	for range 8 {
+		random := rand.New(rand.NewPCG(w.random.Uint64(), 0))
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				o := shopOrder{ID: postrider.NewID(), Mode: modeOf(random.IntN(100), random.IntN(3))}
+				deadline := time.Now().Add(patience)
+				for { // until it is certain that it was started, whatever happens to the server
+					try, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 10*time.Second)
+					_, err := box.InTx(try, func(ctx context.Context, tx Tx) error {
+						_, err := orders.Start(ctx, tx, o, saga.ID(o.ID))
+						return err
+					})
+					cancel()
+					if err == nil {
+						break
+					}
+					if time.Now().After(deadline) {
+						w.t.Errorf("no saga could be started for %s: %v", patience, err)
+						return
+					}
+					<-time.After(50 * time.Millisecond)
+				}
+				w.mu.Lock()
+				w.started[o.ID] = o.Mode
+				w.mu.Unlock()
+				<-time.After(time.Duration(random.IntN(300)) * time.Millisecond)
+			}
+		})
+	}
+	return callers.Wait
+}
+
+// modeOf is what goes wrong with an order: 5 of 100 are refused and 1 times out.
+func modeOf(percent, which int) mode {
+	switch {
+	case percent < 3:
+		return declined
+	case percent < 5:
+		return noParcel
+	case percent < 6:
+		return []mode{slowCard, lateReply, overtaken}[which]
+	}
+	return ""
+}
+
+// check waits until all sagas have ended and everything has been delivered, and compares the instances with the effects.
+func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
+	w.t.Helper()
+	cards, err := w.open(w.t.Context(), w.cards)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.awaitEnd("all sagas have ended", func() string {
+		open, err := s.ListSagas(w.t.Context(), store.SagaFilter{Status: store.OpenSagaStatuses}, "", 1000)
+		if err != nil {
+			return err.Error()
+		}
+		if len(open) > 0 {
+			return fmt.Sprintf("%d are open, the first, %s, is %s and waits for %s %s", len(open), open[0].ID, open[0].Status, open[0].Waiting, open[0].Detail)
+		}
+		return ""
+	})
+	w.awaitSettled(s)
+	w.awaitSettled(cards)
+	ends := w.ends(s)
+	for id := range w.started {
+		if ends[id] == "" {
+			w.t.Errorf("saga %s was started and is lost", id)
+		}
+	}
+	effects := make(map[string]map[string]effect)
+	for _, db := range []*sql.DB{w.db, w.cardsDB} {
+		w.readEffects(db, effects)
+	}
+	counts := make(map[store.SagaStatus]int)
+	for id, status := range ends {
+		counts[status]++
+		w.checkSaga(id, status, effects[id])
+		delete(effects, id)
+	}
+	if len(effects) > 0 {
+		w.t.Errorf("there are effects of %d sagas that do not exist: %v", len(effects), effects)
+	}
+	w.t.Logf("%v", counts)
+	if counts[store.SagaCompleted] == 0 || counts[store.SagaCompensated] == 0 {
+		w.t.Error("want some completed and some compensated")
+	}
+}
+
+// ends returns the status of each saga.
+func (w *sagaWorld[Tx]) ends(s sagaStores[Tx]) map[string]store.SagaStatus {
+	w.t.Helper()
+	ends := make(map[string]store.SagaStatus)
+	for after := ""; ; {
+		page, err := s.ListSagas(w.t.Context(), store.SagaFilter{}, after, 1000)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, in := range page {
+			ends[in.ID], after = in.Status, in.Run
+		}
+		if len(page) < 1000 {
+			return ends
+		}
+	}
+}
+
+// effect is how often a step was done and undone.
+type effect struct{ done, undone int }
+
+func (w *sagaWorld[Tx]) readEffects(db *sql.DB, into map[string]map[string]effect) {
+	w.t.Helper()
+	rows, err := db.QueryContext(w.t.Context(), `select id, step, sum(case when delta > 0 then 1 else 0 end), sum(case when delta < 0 then 1 else 0 end)
+		from saga_effects group by id, step`)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, step string
+		var e effect
+		if err := rows.Scan(&id, &step, &e.done, &e.undone); err != nil {
+			w.t.Fatal(err)
+		}
+		if into[id] == nil {
+			into[id] = make(map[string]effect)
+		}
+		into[id][step] = e
+	}
+	if err := rows.Err(); err != nil {
+		w.t.Fatal(err)
+	}
+	var left int
+	if err := db.QueryRowContext(w.t.Context(), "select (select sum(total) from totals) - (select coalesce(sum(delta), 0) from saga_effects where step = 'charge')").Scan(&left); err != nil {
+		w.t.Fatal(err)
+	}
+	if left != 0 {
+		w.t.Errorf("the totals differ from the effects by %d", left)
+	}
+}
+
+// checkSaga checks the effects of a saga: each step happened once if it completed; none is left if it was compensated.
+func (w *sagaWorld[Tx]) checkSaga(id string, status store.SagaStatus, effects map[string]effect) {
+	w.t.Helper()
+	left := 0
+	switch status {
+	case store.SagaCompleted:
+		left = 1
+	case store.SagaCompensated:
+	default:
+		w.t.Errorf("saga %s is %s", id, status)
+		return
+	}
+	if m := w.started[id]; status == store.SagaCompleted && (m == declined || m == noParcel) {
+		w.t.Errorf("saga %s (%s) is %s", id, m, status)
+	}
+	for _, step := range []string{"reserve", "charge", "book", "ship", "mail"} {
+		if e := effects[step]; e.done-e.undone != left || e.done > 1 {
+			w.t.Errorf("saga %s (%s) is %s, and step %s was done %d times and undone %d times", id, w.started[id], status, step, e.done, e.undone)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package machine
+
+import "testing"
+
+// TestClassify: each class, for an instance that has done its first step.
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	steps := func() []*Step { return []*Step{requested("reserve"), requested("charge")} }
+	old := saga(t, steps()...)
+	in := after(t, old, `{}`, answer("reserve", OutcomeDone))
+	version := func(n int, steps ...*Step) *Definition {
+		d := saga(t, steps...)
+		d.Version = n
+		return d
+	}
+	patient := steps()
+	patient[1].Timeout = MaxDuration
+	noUndo := steps()
+	noUndo[0].NoUndo = true
+	more := append(steps(), requested("mail"))
+	for name, tt := range map[string]struct {
+		build []*Definition
+		want  Class
+	}{
+		"the same":                         {[]*Definition{version(1, steps()...)}, ClassSame},
+		"another timeout":                  {[]*Definition{version(1, patient...)}, ClassPolicy},
+		"a newer version next to it":       {[]*Definition{version(2, more...), version(1, steps()...)}, ClassPinned},
+		"only a newer version":             {[]*Definition{version(2, more...)}, ClassStops},
+		"another structure":                {[]*Definition{version(1, more...)}, ClassStops},
+		"no version":                       {nil, ClassStops},
+		"a newer version without the undo": {[]*Definition{version(2, noUndo...)}, ClassUnsafe},
+		"a newer version without the step": {[]*Definition{version(2, requested("charge"))}, ClassUnsafe},
+	} {
+		if got, why := Classify(old, &in.State, tt.build); got != tt.want || (why == "") != (tt.want == ClassSame || tt.want == ClassPolicy || tt.want == ClassPinned) {
+			t.Errorf("%s: %s (%s), want %s", name, got, why, tt.want)
+		}
+	}
+}
