@@ -19,7 +19,7 @@ type Word string
 const (
 	NotRunning Word = "Not running" // no live process, and something is undelivered
 	Stalled    Word = "Stalled"     // live processes and undelivered messages, and nothing settled for two minutes
-	Behind     Word = "Behind"      // the oldest undelivered message is older than the target
+	Late       Word = "Behind"      // the oldest undelivered message is older than the target
 	Failing    Word = "Failing"     // more than 5% of the last five minutes' attempts failed
 	Delivering Word = "Delivering"  // it has something to deliver, or delivered something in the last minute
 	Idle       Word = "Idle"        // nothing to deliver
@@ -40,7 +40,7 @@ func (w Word) Tone() Tone {
 	switch w {
 	case NotRunning, Stalled:
 		return Bad
-	case Behind, Failing:
+	case Late, Failing:
 		return Warn
 	}
 	return Quiet
@@ -147,7 +147,7 @@ func (i *RelayInfo) word(target time.Duration) Word {
 	case i.Backlog.N > 0 && i.Age > stalledAfter && (settled < 0 || settled > stalledAfter):
 		return Stalled
 	case i.Oldest > target:
-		return Behind
+		return Late
 	case i.Attempts >= failingOf && i.FailedShare > failingFrom:
 		return Failing
 	case i.Waiting.N > 0, i.PerSecond > 0, i.PerSecond < 0 && settled >= 0 && settled < time.Minute && i.Delivered > 0:
@@ -259,7 +259,7 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 		p.Text, p.Detail = "No process runs "+i.Name, waiting+" · "+aged
 	case Stalled:
 		p.Text, p.Detail = i.Name+" has settled nothing for more than 2 min", waiting+" · its processes run"
-	case Behind:
+	case Late:
 		p.Text, p.Detail = i.Name+" is behind its target of "+Duration(target), aged+" · "+waiting
 		if held := i.RelayStatus.Held; held.N > 0 {
 			p.Detail += " · " + Number(held) + " held " + map[bool]string{true: "key", false: "keys"}[held.N == 1]

@@ -173,7 +173,7 @@ func (s *Service) RevokeToken(ctx context.Context, p Principal, id string) error
 			return endSessions(ctx, w, Principal{Issuer: TokenIssuer, Subject: id})
 		})
 	})
-	s.revoked.forget()
+	s.revoked.clear()
 	return err
 }
 
@@ -203,7 +203,7 @@ func (s *Service) EndSessions(ctx context.Context, p Principal) error {
 	err := s.store.Change(ctx, store.Operation{Method: "EndSessions", Doing: "end sessions"}, func(w store.Writer) error {
 		return endSessions(ctx, w, p)
 	})
-	s.revoked.forget()
+	s.revoked.clear()
 	return err
 }
 
@@ -218,8 +218,8 @@ func endSessions(ctx context.Context, w store.Writer, p Principal) error {
 	})
 }
 
-// forget empties the cache.
-func (v *revocations) forget() {
+// clear empties the cache.
+func (v *revocations) clear() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.read = time.Time{}

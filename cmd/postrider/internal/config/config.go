@@ -133,11 +133,11 @@ type HTTP struct {
 type Admin struct {
 	// Listen is the address, host:port. Without one, relay serves no administration.
 	Listen string `yaml:"listen"`
-	// TLSCert and TLSKey are files; BehindTLSProxy says that a proxy in front of the server ends TLS. Other hosts are served only with
+	// TLSCert and TLSKey are files; TLSProxy says that a proxy in front of the server ends TLS. Other hosts are served only with
 	// one of the two.
-	TLSCert        string `yaml:"tls_cert"`
-	TLSKey         string `yaml:"tls_key"`
-	BehindTLSProxy bool   `yaml:"behind_tls_proxy"`
+	TLSCert  string `yaml:"tls_cert"`
+	TLSKey   string `yaml:"tls_key"`
+	TLSProxy bool   `yaml:"behind_tls_proxy"`
 	// Environment is the badge of every page, e.g. Production.
 	Environment string `yaml:"environment"`
 	// Hosts are the host names that requests may name; none means any, but on loopback addresses only names of this host.

@@ -64,7 +64,7 @@ func (o Options) Check() error {
 	if (a.TLSCert == "") != (a.TLSKey == "") {
 		return errors.New("TLS needs both a certificate and its key")
 	}
-	if !loopback(a.Listen) && a.TLSCert == "" && !a.BehindTLSProxy {
+	if !loopback(a.Listen) && a.TLSCert == "" && !a.TLSProxy {
 		return fmt.Errorf("serve on %s: %w", a.Listen, ErrUnsafe)
 	}
 	return nil
@@ -87,7 +87,7 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	secure, local := o.Admin.TLSCert != "" || o.Admin.BehindTLSProxy, loopback(o.Admin.Listen)
+	secure, local := o.Admin.TLSCert != "" || o.Admin.TLSProxy, loopback(o.Admin.Listen)
 	key, err := sessionKey(o.Admin.SessionKeyFile)
 	if err != nil {
 		return nil, err

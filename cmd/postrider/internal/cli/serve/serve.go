@@ -51,7 +51,7 @@ It runs no relay: postrider relay --admin does both.`,
 	s.StringVar(&flags.Listen, "listen", "", "`address` of the server (default 127.0.0.1:8686)")
 	s.StringVar(&flags.TLSCert, "tls-cert", "", "`file` with the certificate for TLS")
 	s.StringVar(&flags.TLSKey, "tls-key", "", "`file` with its key")
-	s.BoolVar(&flags.BehindTLSProxy, "behind-tls-proxy", false, "a proxy in front of the server ends TLS")
+	s.BoolVar(&flags.TLSProxy, "behind-tls-proxy", false, "a proxy in front of the server ends TLS")
 	s.Var(program.Choice(&as), "role", "`role` of the printed link: viewer, operator or admin (default operator for SQLite, else viewer)")
 	program.CompleteChoices(cmd, "role", as.Allowed())
 	s.BoolVar(&printCode, "print-code", false, "print the link also if standard error is no terminal")
@@ -68,7 +68,7 @@ func (p commands) serve(cmd *cobra.Command, flags config.Admin, as role, printCo
 	if flags.TLSCert != "" || flags.TLSKey != "" {
 		o.Admin.TLSCert, o.Admin.TLSKey = flags.TLSCert, flags.TLSKey
 	}
-	o.Admin.BehindTLSProxy = flags.BehindTLSProxy || c.Admin.BehindTLSProxy
+	o.Admin.TLSProxy = flags.TLSProxy || c.Admin.TLSProxy
 	if err := o.Check(); err != nil {
 		return program.Usagef("%v", err)
 	}
