@@ -19,6 +19,8 @@ type Plan struct {
 	Rate float64
 	// By is who decided it, for the record.
 	By string
+	// UpTo is the highest number of a dead letter that is sent back; 0: the highest that exists when the redrive begins.
+	UpTo int64
 }
 
 // Validate reports the errors in a plan.

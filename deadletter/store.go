@@ -118,7 +118,13 @@ func (s Store) RedriveDead(ctx context.Context, f store.DeadFilter, by string, l
 // DiscardDead marks up to limit open dead letters (0 means 1,000) as discarded, in one transaction, and releases keys
 // that were held for them. Errors: ErrNotFound, ErrResolved as in RedriveDead.
 func (s Store) DiscardDead(ctx context.Context, f store.DeadFilter, by, reason string, limit int) (int, error) {
-	return s.resolve(ctx, store.Operation{Method: "DiscardDead", Doing: "discard dead letters"}, store.DeadQuery{DeadFilter: f, Limit: limit}, Unbounded,
+	return s.DiscardUpTo(ctx, f, 0, by, reason, limit)
+}
+
+// DiscardUpTo is DiscardDead for dead letters with numbers up to the given one, 0 for all.
+func (s Store) DiscardUpTo(ctx context.Context, f store.DeadFilter, upTo int64, by, reason string, limit int) (int, error) {
+	return s.resolve(ctx, store.Operation{Method: "DiscardDead", Doing: "discard dead letters"},
+		store.DeadQuery{DeadFilter: f, UpTo: upTo, Limit: limit}, Unbounded,
 		store.Resolution{State: store.DeadDiscarded, By: by, Reason: stored.Text(reason)})
 }
 
@@ -224,6 +230,9 @@ func (s Store) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err e
 		r = store.Redrive{Filter: p.Filter, Rate: p.Rate, By: stored.Text(p.By), State: store.RedriveRunning, StartedAt: now}
 		if r.UpTo, err = w.NewestDead(ctx); err != nil {
 			return err
+		}
+		if p.UpTo > 0 {
+			r.UpTo = min(r.UpTo, p.UpTo)
 		}
 		if r.UpTo > 0 {
 			if r.Selected, err = w.CountDead(ctx, store.DeadQuery{DeadFilter: p.Filter, UpTo: r.UpTo}); err != nil {

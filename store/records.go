@@ -43,6 +43,8 @@ type Reader interface {
 	Redrives(ctx context.Context, state RedriveState, before int64, limit int) ([]Redrive, error)
 	// Redriven counts the messages of a redrive that are parked, and those that were dead-lettered again.
 	Redriven(ctx context.Context, id int64) (parked, dead int64, err error)
+	// ListRecords returns the records that a query selects.
+	ListRecords(ctx context.Context, q RecordQuery) ([]Record, error)
 }
 
 // Writer changes dead letters and redrives, and what the embedded interfaces change, in one transaction.
@@ -79,6 +81,9 @@ type Writer interface {
 	LockRedrive(ctx context.Context, id int64) (Redrive, error)
 	// SaveRedrive stores what has changed of a locked redrive.
 	SaveRedrive(ctx context.Context, r Redrive) error
+	// PutRecord adds a record if Rev is 0, and replaces Expires and Body of the record with this Rev otherwise. Adding one that
+	// expires removes the expired ones of its kind. Errors: ErrRecordChanged.
+	PutRecord(ctx context.Context, r Record) error
 }
 
 // DeadQuery selects dead letters in the order of their numbers.

@@ -53,7 +53,8 @@ var rules = []rule{
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
 	// These may use everything, ignoring tests.
-	{"admin", []string{".", "internal", "store", "deadletter", "outbox", "relay", "inbox", "saga", "resilience"}},
+	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "held", "inspect"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},

@@ -38,6 +38,7 @@ const (
 	PgBouncerBin   Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
 	PrometheusBin  Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
 	PromtoolBin    Name = "POSTRIDER_TEST_PROMTOOL_BIN"
+	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 )

@@ -90,6 +90,8 @@ type database struct {
 	attempts map[string][]attemptRow // by message; nil before the first
 
 	sagas *sagas
+
+	records map[recordID]store.Record
 }
 
 // New returns an empty outbox.
@@ -100,6 +102,7 @@ func New(cfg Config) *Store {
 	db := &database{
 		incarnation: 1, nextXID: 1, active: make(map[uint64]bool), relays: make(map[string]*relayState),
 		inboxes: make(map[string]*inboxState), locks: make(map[lock]*Tx), sagas: newSagas(),
+		records: make(map[recordID]store.Record),
 	}
 	db.log = newLog(cfg.Partitions)
 	return open(cfg, db)

@@ -13,12 +13,13 @@ var grantFiles embed.FS
 // grants are the files with the rights of each role.
 var grants = map[string][]string{
 	"publisher": {"publisher"}, "relay": {"relay"}, "consumer": {"consumer"}, "viewer": {"viewer"}, "operator": {"viewer", "operator"},
+	"admin": {"viewer", "operator", "admin"},
 }
 
 // accountName is what an account may look like in Grants: a user, or user@host.
 var accountName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_.-]*)(?:@([A-Za-z0-9_.%:-]+))?$`)
 
-// Grants returns the SQL that gives an account the rights of a publisher, relay, consumer, operator or viewer in the current
+// Grants returns the SQL that gives an account the rights of a publisher, relay, consumer, viewer, operator or admin in the current
 // database. The account is a user, from any host, or user@host. Run it again after each migration.
 func Grants(cfg Config, what, account string) (string, error) {
 	cfg, err := cfg.withDefaults()
@@ -26,7 +27,7 @@ func Grants(cfg Config, what, account string) (string, error) {
 		return "", err
 	}
 	if grants[what] == nil {
-		return "", fmt.Errorf("there are no rights of a role %q; there are those of publisher, relay, consumer, operator and viewer", what)
+		return "", fmt.Errorf("there are no rights of a role %q; there are those of publisher, relay, consumer, viewer, operator and admin", what)
 	}
 	parts := accountName.FindStringSubmatch(account)
 	if parts == nil {

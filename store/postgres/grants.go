@@ -15,12 +15,13 @@ var grantFiles embed.FS
 // grants are the files with the rights of each role.
 var grants = map[string][]string{
 	"publisher": {"publisher"}, "relay": {"relay"}, "consumer": {"consumer"}, "viewer": {"viewer"}, "operator": {"viewer", "operator"},
+	"admin": {"viewer", "operator", "admin"},
 }
 
 // roleName is what the name of a database role may look like in Grants.
 var roleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.@-]*$`)
 
-// Grants returns the SQL that gives a database role the rights of a publisher, relay, consumer, operator or viewer. The owner of the
+// Grants returns the SQL that gives a database role the rights of a publisher, relay, consumer, viewer, operator or admin. The owner of the
 // schema runs it, again after each migration.
 func Grants(c Config, what, role string) (string, error) {
 	c = c.withDefaults()
@@ -28,7 +29,7 @@ func Grants(c Config, what, role string) (string, error) {
 		return "", err
 	}
 	if grants[what] == nil {
-		return "", fmt.Errorf("there are no rights of a role %q; there are those of publisher, relay, consumer, operator and viewer", what)
+		return "", fmt.Errorf("there are no rights of a role %q; there are those of publisher, relay, consumer, viewer, operator and admin", what)
 	}
 	if !roleName.MatchString(role) || len(role) > 63 {
 		return "", fmt.Errorf("the name of the role is %q: it may have A to Z, a to z, digits and _ . @ -, not begin with a digit, and be 63 bytes long", role)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
@@ -159,7 +160,7 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 
 func TestGrantsRefuseNames(t *testing.T) {
 	t.Parallel()
-	for _, names := range [][2]string{{"relay", "a'b"}, {"relay", ""}, {"relay", `a"b`}, {"admin", "a"}} {
+	for _, names := range [][2]string{{"relay", "a'b"}, {"relay", ""}, {"relay", `a"b`}, {"dba", "a"}} {
 		if sql, err := postgres.Grants(postgres.Config{}, names[0], names[1]); err == nil {
 			t.Errorf("%q: %s", names, sql)
 		}
@@ -184,5 +185,51 @@ func (b *bundle) deadLetter(t *testing.T, name string, n int) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestGrantsOfAnAdmin: the administration works with the rights of an admin. It cannot change the audit, which nobody else can read.
+func TestGrantsOfAnAdmin(t *testing.T) {
+	t.Parallel()
+	owner := setup(t, postgres.Config{Partitions: 1})
+	owner.deadLetter(t, "r", 3)
+	b, ctx := owner.as(t, "admin"), t.Context()
+	service := admin.New(b, admin.Config{Name: "shop", Show: []admin.Rule{{Type: "*", All: true}}})
+	p := admin.Principal{Subject: "ada", Role: admin.Admin}
+	if _, err := service.Overview(ctx, p); err != nil {
+		t.Error(err)
+	}
+	if d, _, err := service.DeadLetter(ctx, p, 1); err != nil || len(d.Payload) != 1 || d.Payload[0].Text != "{}" {
+		t.Errorf("dead letter: %+v, %v", d.Payload, err)
+	}
+	if err := service.EditDead(ctx, p, 1, `{"a": 1}`, 0, "fix"); err != nil {
+		t.Error(err)
+	}
+	if _, err := service.RedriveDead(ctx, p, 1, ""); err != nil {
+		t.Error(err)
+	}
+	if err := service.DiscardDead(ctx, p, 2, "duplicate"); err != nil {
+		t.Error(err)
+	}
+	r, err := service.StartReview(ctx, p, admin.ReviewDiscard, store.DeadFilter{})
+	if err == nil {
+		_, _, err = service.ExecuteReview(ctx, p, r.ID, admin.Execution{Digest: r.Digest, Reason: "test"})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if _, _, err := service.CreateToken(ctx, p, "ci", admin.Viewer, time.Hour); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := service.Sagas(ctx, p, store.SagaFilter{}, "", 10); err != nil {
+		t.Error(err)
+	}
+	if entries, err := service.Activity(ctx, p, "", 10); err != nil || len(entries) != 5 {
+		t.Errorf("audit: %+v, %v", entries, err)
+	}
+	b.mayNot(t, "update "+b.table("audit")+" set body = ''", "delete from "+b.table("audit"), "truncate "+b.table("audit"))
+	for _, what := range []string{"relay", "consumer", "publisher", "viewer", "operator"} {
+		owner.as(t, what).mayNot(t, "select from "+b.table("audit"), "select from "+b.table("auth"),
+			"insert into "+b.table("auth")+" (kind, id, body) values ('token', 'a', '')")
 	}
 }

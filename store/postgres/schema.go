@@ -20,7 +20,7 @@ func newNames(c Config) names {
 	for _, table := range []string{"migrations", "meta", "log", "log_seq_seq", "log_advance", "log_attach", "log_detach", "log_drop", "partitions", "relay_partitions", "leases", "incarnations",
 		"incarnation", "decisions", "cursors", "relays", "relay_filters", "unrouted", "parked", "held", "dead",
 		"aside_seq", "claims", "watermarks", "watermark_moves", "versions", "effects", "attempts",
-		"dead_edits", "redrives", "sagas", "saga_history", "saga_aliases", "saga_labels", "saga_records", "records"} {
+		"dead_edits", "redrives", "sagas", "saga_history", "saga_aliases", "saga_labels", "saga_records", "records", "auth", "audit"} {
 		pairs = append(pairs, "{"+table+"}", n.table(table))
 	}
 	n.migrations = n.table("migrations")

@@ -38,7 +38,7 @@ func DeadLetters[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	for _, it := range consumerTests[Tx]() {
 		consumers.tests = append(consumers.tests, it.erase())
 	}
-	newSuite(f, h).runGroups(t, []group{{"Redrive", redriveTests}, {"Repair", repairTests}, {"Input", inputTests}, consumers})
+	newSuite(f, h).runGroups(t, []group{{"Redrive", redriveTests}, {"Repair", repairTests}, {"Input", inputTests}, {"Records", recordTests}, consumers})
 }
 
 // step runs one step of a redrive and returns its state and how long to wait until the next step.

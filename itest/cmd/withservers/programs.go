@@ -32,6 +32,7 @@ var programs = map[string]program{
 	"pgbouncer":       {lookSystem, []string{"pgbouncer"}},
 	"prometheus":      {exec.LookPath, []string{"prometheus"}},
 	"promtool":        {exec.LookPath, []string{"prometheus"}},
+	"chromium":        {exec.LookPath, []string{"chromium", "fonts-inter", "fonts-noto-core"}},
 }
 
 // program returns the path of a program, which it installs if it is missing.

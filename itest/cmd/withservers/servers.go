@@ -35,6 +35,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.program("promtool")
 	case servertest.PgBouncerBin:
 		return s.program("pgbouncer")
+	case servertest.ChromiumBin:
+		return s.program("chromium")
 	}
 	return "", fmt.Errorf("there is no %s", name)
 }

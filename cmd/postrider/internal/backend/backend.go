@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
@@ -68,6 +69,25 @@ func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, er
 	}
 	return o, nil
 }
+
+// StoreName is a short name of the store for people: its own, or that of the database in its URL.
+func (o *Outbox) StoreName(s config.Store) string {
+	if s.Name != "" {
+		return s.Name
+	}
+	name := o.Shown
+	if i := strings.IndexAny(name, "?#"); i >= 0 {
+		name = name[:i]
+	}
+	name = strings.TrimPrefix(name[strings.LastIndex(name, "/")+1:], "sqlite:")
+	if short := strings.TrimSuffix(name, ".db"); short != "" {
+		return short
+	}
+	return o.Shown
+}
+
+// IsFile reports whether the store is a file of this host.
+func (o *Outbox) IsFile() bool { return strings.HasPrefix(o.Shown, "sqlite:") }
 
 // Close closes what Open has opened.
 func (o *Outbox) Close() {

@@ -25,8 +25,10 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/replay"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/route"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/saga"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/serve"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/tail"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/token"
 )
 
 const rootLong = `Postrider moves messages from a transactional outbox to a broker: in order per key, at least once, through crashes.
@@ -74,7 +76,7 @@ func command(p *program.Program) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	p.AddFlags(root)
-	root.AddCommand(demo.Command(p), relay.Command(p), migrate.Command(p), status.Command(p), dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), held.Command(p), parked.Command(p),
+	root.AddCommand(demo.Command(p), relay.Command(p), serve.Command(p), token.Command(p), migrate.Command(p), status.Command(p), dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), held.Command(p), parked.Command(p),
 		inbox.Command(p), saga.Command(p), route.Command(p), publish.Command(p), tail.Command(p), explain.Command(p), explain.AttemptsCommand(p), outbox.Command(p),
 		versionCommand(p))
 	helpOrRefuse(root)

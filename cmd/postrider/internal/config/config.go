@@ -15,6 +15,7 @@ type Config struct {
 	Stores []Store `yaml:"stores"`
 	Relays []Relay `yaml:"relays"`
 	HTTP   HTTP    `yaml:"http"`
+	Admin  Admin   `yaml:"admin"`
 	Log    Log     `yaml:"log"`
 	// Telemetry exports metrics and traces.
 	Telemetry Telemetry `yaml:"telemetry"`
@@ -145,6 +146,35 @@ type Telemetry struct {
 	ReadEvery time.Duration `yaml:"read_every" min:"100ms" max:"1h"`
 	// Types are the types of messages that are labels.
 	Types []string `yaml:"types"`
+}
+
+// Admin configures the administration of postrider serve and relay --admin.
+type Admin struct {
+	// Listen is the address, host:port. Without one, relay serves no administration.
+	Listen string `yaml:"listen"`
+	// TLSCert and TLSKey are files; TLSProxy says that a proxy in front of the server ends TLS. Other hosts are served only with
+	// one of the two.
+	TLSCert  string `yaml:"tls_cert"`
+	TLSKey   string `yaml:"tls_key"`
+	TLSProxy bool   `yaml:"behind_tls_proxy"`
+	// Environment is the badge of every page, e.g. Production.
+	Environment string `yaml:"environment"`
+	// Hosts are the host names that requests may name; none means any, but on loopback addresses only names of this host.
+	Hosts []string `yaml:"hosts"`
+	// SessionKeyFile has the key of sessions that several processes share: 32 bytes in base64.
+	SessionKeyFile string `yaml:"session_key_file"`
+	// Show says what of payloads and headers people see; nothing without it.
+	Show []Show `yaml:"show"`
+}
+
+// Show says what is shown of messages of some types; see admin.Rule.
+type Show struct {
+	Type    string   `yaml:"type"`
+	Paths   []string `yaml:"paths"`
+	All     bool     `yaml:"all"`
+	Hide    []string `yaml:"hide"`
+	Headers []string `yaml:"headers"`
+	Causes  bool     `yaml:"causes"`
 }
 
 // Log configures logging to standard error.

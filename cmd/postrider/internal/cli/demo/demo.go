@@ -15,10 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/demo"
+	"github.com/postrider/postrider/cmd/postrider/internal/serving"
 )
 
 // Command returns the command.
@@ -42,6 +44,8 @@ Nothing needs to be installed: by default it runs on SQLite in a temporary direc
 process; with --publisher webhook: on a webhook whose receiver is in this process. With --store and --publisher it runs on
 real servers, in a schema and a stream, topic or queue of its own, which it removes at the end; a SQLite file that you name
 must not exist, and stays. A server of yours is taken away by cutting the connection of the relay to it.
+
+On a terminal it also serves the web UI of its outbox, and prints a link.
 
 The figures are not the relay's own: committed comes from the database, delivered and every fault from the consumer, and the
 result from comparing both message by message. Exit code 3 says that a promise broke.`,
@@ -99,6 +103,11 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 			return width
 		}
 	}
+	site, err := p.serveAdmin(ctx, place.Store, c.Name)
+	if err != nil {
+		return err
+	}
+	defer site()
 	findings, err := demo.Run(ctx, c)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -107,4 +116,20 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 		return &program.ExitError{Code: program.ExitNo}
 	}
 	return nil
+}
+
+// serveAdmin serves the web UI of the demo's outbox on a terminal, with everything in its messages: they are made up.
+func (p commands) serveAdmin(ctx context.Context, store backend.Store, name string) (closeIt func(), err error) {
+	if _, terminal := p.Width(p.Stderr); !terminal {
+		return func() {}, nil
+	}
+	server, err := serving.Start(ctx, store, serving.Options{
+		Admin: config.Admin{Listen: "127.0.0.1:0", Environment: "Demo", Show: []config.Show{{Type: "*", All: true, Headers: []string{"*"}, Causes: true}}},
+		Name:  name, Principal: admin.Principal{Subject: p.Operator(), Role: admin.Admin}, PrintTo: p.Stderr,
+		Version: program.ReadBuild().Version,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return server.Close, nil
 }

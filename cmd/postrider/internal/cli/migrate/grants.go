@@ -14,7 +14,7 @@ type grantee string
 
 // Allowed lists the values.
 func (grantee) Allowed() []string {
-	return []string{"publisher", "relay", "consumer", "operator", "viewer"}
+	return []string{"publisher", "relay", "consumer", "viewer", "operator", "admin"}
 }
 
 func (p commands) grantsCommand() *cobra.Command {
@@ -30,7 +30,8 @@ it as the owner of the tables, again after each migration. A role with several k
   relay      runs relays, with retention and redrives
   consumer   consumes with an inbox
   viewer     sees status and dead letters, without payloads and headers
-  operator   the same, decides about held keys and parked messages, discards dead letters, and starts redrives with --detach`,
+  operator   the same, decides about held keys and parked messages, discards dead letters, and starts redrives with --detach
+  admin      the same, sees payloads and headers, edits dead letters, and keeps access and the audit: for postrider serve`,
 		Example: `  postrider migrate grants --store postgres://any --role relay --to shop_relay | psql shop
   postrider migrate grants --store mysql://any/shop --role operator --to ops@10.1.2.% | mysql shop`,
 		Args: program.ExactArgs(),
@@ -51,7 +52,7 @@ it as the owner of the tables, again after each migration. A role with several k
 			return err
 		},
 	}
-	cmd.Flags().Var(program.Choice(&what), "role", "the `work`: publisher, relay, consumer, operator or viewer (required)")
+	cmd.Flags().Var(program.Choice(&what), "role", "the `work`: publisher, relay, consumer, viewer, operator or admin (required)")
 	program.CompleteChoices(cmd, "role", what.Allowed())
 	cmd.Flags().StringVar(&to, "to", "", "`name` of the role, or of the account, in the database (required)")
 	for _, name := range []string{"role", "to"} {

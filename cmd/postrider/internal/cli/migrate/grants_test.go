@@ -13,7 +13,7 @@ func TestPrintGrants(t *testing.T) {
 	for store, words := range map[string]string{
 		"postgres://any?schema=mail&prefix=p_": `on "mail".p_log to "shop"`, "mysql://any/shop?prefix=p_": "ON p_log TO 'shop'@'%'",
 	} {
-		for _, role := range []string{"publisher", "relay", "consumer", "viewer", "operator"} {
+		for _, role := range []string{"publisher", "relay", "consumer", "viewer", "operator", "admin"} {
 			out := clitest.OK(t, "migrate", "grants", "--store", store, "--role", role, "--to", "shop")
 			if !strings.Contains(out, words) && !strings.Contains(out, strings.ReplaceAll(words, "_log", "_meta")) || strings.Contains(out, "{") {
 				t.Errorf("%s: grants of %s: %s", store, role, out)

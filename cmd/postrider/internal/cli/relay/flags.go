@@ -18,6 +18,7 @@ type Flags struct {
 	Topics, Only    []string
 	concurrency     int
 	listen, metrics string
+	admin           string
 	stopTimeout     time.Duration
 }
 
@@ -63,6 +64,7 @@ func (p commands) overrideRelays(cmd *cobra.Command, c *config.Config, f Flags) 
 	c.HTTP.Listen = cmp.Or(f.listen, c.HTTP.Listen)
 	c.Telemetry.Metrics = cmp.Or(f.metrics, c.Telemetry.Metrics)
 	c.StopTimeout = cmp.Or(f.stopTimeout, c.StopTimeout)
+	c.Admin.Listen = cmp.Or(f.admin, c.Admin.Listen)
 	if p.StoreFlag != "" || len(c.Relays) == 0 || len(c.AllStores()) == 0 {
 		s, err := p.SelectStore(c)
 		if err != nil {

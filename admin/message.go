@@ -1,0 +1,236 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/store"
+)
+
+// Message explains a message by its ID, with causes as the principal may see them. Errors: inspect.ErrNotFound.
+func (s *Service) Message(ctx context.Context, p Principal, id string) (inspect.Explanation, error) {
+	if err := s.allow(ctx, p, "Message", ""); err != nil {
+		return inspect.Explanation{}, err
+	}
+	e, err := inspect.Message(ctx, s.store, id)
+	if err != nil {
+		return e, err
+	}
+	return s.explained(p, e.Message.Type, e), nil
+}
+
+// Key explains what blocks a key.
+func (s *Service) Key(ctx context.Context, p Principal, key string) (inspect.Explanation, error) {
+	if err := s.allow(ctx, p, "Key", ""); err != nil {
+		return inspect.Explanation{}, err
+	}
+	e, err := inspect.Key(ctx, s.store, key)
+	return s.explained(p, "*", e), err
+}
+
+// explained hides causes and the answers of receivers.
+func (s *Service) explained(p Principal, kind string, e inspect.Explanation) inspect.Explanation {
+	sees := s.seesCauses(p, kind)
+	for i := range e.Places {
+		at := &e.Places[i]
+		at.Cause, at.History = s.cause(p, kind, at.Cause), s.attempts(p, kind, at.History)
+		if at.HeldKey != nil {
+			at.HeldKey.Cause = s.cause(p, kind, at.HeldKey.Cause)
+		}
+		at.Redrives = slices.Clone(at.Redrives)
+		for n := range at.Redrives {
+			at.Redrives[n].Cause = s.cause(p, kind, at.Redrives[n].Cause)
+		}
+		for n := range at.Recorded {
+			r := &at.Recorded[n]
+			if r.Error = s.cause(p, kind, r.Error); !sees {
+				r.Answer, r.AnswerBytes = "", nil
+			}
+			r.RequestSHA256 = ""
+		}
+	}
+	return e
+}
+
+// RelayPage is everything about one relay or consumer.
+type RelayPage struct {
+	RelayInfo
+	Reading  int64               `json:"reading"`
+	Held     []store.HeldInfo    `json:"held"`
+	Parked   []store.ParkedCount `json:"parked_by_reason"`
+	Problem  *Problem            `json:"problem,omitempty"`
+	Consumed *store.ConsumerStatus
+}
+
+// Relay returns everything about a relay or consumer. Errors: store.ErrUnknownRelay.
+func (s *Service) Relay(ctx context.Context, p Principal, name string) (out RelayPage, err error) {
+	if err := s.allow(ctx, p, "Relay", name); err != nil {
+		return out, err
+	}
+	r, err := s.reading(ctx)
+	if err != nil {
+		return out, err
+	}
+	i := slices.IndexFunc(r.Relays, func(r store.RelayStatus) bool { return r.Name == name })
+	if i < 0 {
+		return out, store.ErrUnknownRelay
+	}
+	out.RelayInfo, out.Reading = s.info(r.Relays[i], 180), r.Number
+	if problem, ok := out.problem(s.cfg.Target); ok {
+		out.Problem = &problem
+	}
+	for h, err := range s.held().ListHeld(ctx, name) {
+		if err != nil {
+			return out, err
+		}
+		if h.Cause = s.heldCause(p, h.Cause); len(out.Held) == heldShown {
+			break
+		}
+		out.Held = append(out.Held, h)
+	}
+	if out.Parked, err = s.held().CountParked(ctx, name); err != nil {
+		return out, err
+	}
+	if out.Kind != store.KindConsumer {
+		return out, nil
+	}
+	consumers, err := s.store.Consumers(ctx)
+	if i := slices.IndexFunc(consumers, func(c store.ConsumerStatus) bool { return c.Name == name }); i >= 0 {
+		out.Consumed = &consumers[i]
+	}
+	return out, err
+}
+
+// heldShown is how many held keys the page of a relay shows.
+const heldShown = 50
+
+// Found is a page that a search has found.
+type Found struct {
+	// Kind is "message", "key", "dead letter" or "saga".
+	Kind, Text, Path string
+}
+
+// Find searches for a message ID, a key, the number of a dead letter, or the ID of a saga.
+func (s *Service) Find(ctx context.Context, p Principal, text string) (out []Found, err error) {
+	if err := s.allow(ctx, p, "Find", ""); err != nil {
+		return nil, err
+	}
+	if text = strings.TrimSpace(text); text == "" {
+		return nil, nil
+	}
+	if number, err := strconv.ParseInt(strings.TrimPrefix(text, "#"), 10, 64); err == nil && number > 0 {
+		switch _, err := s.dead().ShowDead(ctx, number); {
+		case err == nil:
+			out = append(out, Found{"dead letter", deadName(number), deadPath(number)})
+		case !errors.Is(err, deadletter.ErrNotFound):
+			return nil, err
+		}
+	}
+	saga, err := s.store.ShowSaga(ctx, text)
+	switch {
+	case err == nil:
+		out = append(out, Found{"saga", saga.Saga + " " + saga.ID, "/sagas/" + escape(saga.ID)})
+	case !errors.Is(err, store.ErrNoSaga):
+		return nil, err
+	}
+	switch _, err := inspect.Message(ctx, s.store, text); {
+	case err == nil:
+		out = append(out, Found{"message", text, "/messages/" + escape(text)})
+	case !errors.Is(err, inspect.ErrNotFound):
+		return nil, err
+	}
+	return s.findKey(ctx, text, out)
+}
+
+// findKey adds the key if it is held anywhere, or has dead letters.
+func (s *Service) findKey(ctx context.Context, key string, out []Found) ([]Found, error) {
+	e, err := inspect.Key(ctx, s.store, key)
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range e.Places {
+		if at.State == inspect.Held || at.Load != nil && at.Load.Dead.N > 0 {
+			return append(out, Found{"key", key, KeyPath(key)}), nil
+		}
+	}
+	dead, err := s.dead().CountDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny})
+	if err == nil && dead > 0 {
+		out = append(out, Found{"key", key, KeyPath(key)})
+	}
+	return out, err
+}
+
+// KeyPath is the path of the page of a key.
+func KeyPath(key string) string { return "/keys/" + escape(key) }
+
+// Saga is an instance of a saga without its data.
+type Saga struct {
+	store.SagaSummary
+	Aliases []store.SagaAlias      `json:"aliases,omitempty"`
+	Labels  map[string]string      `json:"labels,omitempty"`
+	History []store.SagaTransition `json:"history"`
+	// More: there are more transitions than are shown.
+	More bool `json:"more,omitempty"`
+}
+
+// sagaHistory is how many transitions a page shows.
+const sagaHistory = 500
+
+// Sagas returns up to limit instances, in the order of their start, after the given run.
+func (s *Service) Sagas(ctx context.Context, p Principal, f store.SagaFilter, after string, limit int) (out []store.SagaSummary, counts []store.SagaCount, err error) {
+	if err := s.allow(ctx, p, "Sagas", ""); err != nil {
+		return nil, nil, err
+	}
+	if out, err = s.store.ListSagas(ctx, f, after, limit); err != nil {
+		return nil, nil, err
+	}
+	for i := range out {
+		out[i].Detail = s.cause(p, out[i].Saga, out[i].Detail)
+	}
+	counts, err = s.store.CountSagas(ctx)
+	return out, counts, err
+}
+
+// Saga returns an instance with its history. Errors: store.ErrNoSaga.
+func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, err error) {
+	if err := s.allow(ctx, p, "Saga", id); err != nil {
+		return out, err
+	}
+	i, err := s.store.ShowSaga(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	if out.Aliases, out.Labels, err = s.store.SagaNames(ctx, i.Run); err != nil {
+		return out, err
+	}
+	if out.History, err = s.store.SagaHistory(ctx, i.Run, 0, sagaHistory+1); err != nil {
+		return out, err
+	}
+	if out.More = len(out.History) > sagaHistory; out.More {
+		out.History = out.History[:sagaHistory]
+	}
+	out.SagaSummary = store.SagaSummary{
+		SagaIdentity: i.SagaIdentity, SagaCondition: i.SagaCondition, HoldsKey: i.HoldsKey, Rev: i.Rev, Age: i.Age,
+		StartedAt: i.StartedAt, UpdatedAt: i.UpdatedAt, StuckAt: i.StuckAt, EndedAt: i.EndedAt,
+	}
+	if i.Deadline > 0 {
+		out.DeadlineAt = i.StartedAt.Add(i.Deadline)
+	}
+	if i.SagaTimes.TimerAt > 0 {
+		out.SagaSummary.TimerAt = i.StartedAt.Add(i.SagaTimes.TimerAt)
+	}
+	out.Detail = s.cause(p, i.Saga, i.Detail)
+	for n := range out.History {
+		t := &out.History[n]
+		t.Note, t.Patch = s.cause(p, i.Saga, t.Note), nil
+		for e := range t.Entries {
+			t.Entries[e].Text = s.cause(p, i.Saga, t.Entries[e].Text)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,330 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/store"
+)
+
+// Word is the status of a relay or consumer: the first of these that applies.
+type Word string
+
+// The statuses.
+const (
+	NotRunning Word = "Not running" // no live process, and something is undelivered
+	Stalled    Word = "Stalled"     // live processes and undelivered messages, and nothing settled for two minutes
+	Late       Word = "Behind"      // the oldest undelivered message is older than the target
+	Failing    Word = "Failing"     // more than 5% of the last five minutes' attempts failed
+	Delivering Word = "Delivering"  // it has something to deliver, or delivered something in the last minute
+	Idle       Word = "Idle"        // nothing to deliver
+)
+
+// Tone says how a status or problem is shown.
+type Tone string
+
+// The tones.
+const (
+	Bad   Tone = "bad"
+	Warn  Tone = "warn"
+	Quiet Tone = "quiet"
+)
+
+// Tone of the status.
+func (w Word) Tone() Tone {
+	switch w {
+	case NotRunning, Stalled:
+		return Bad
+	case Late, Failing:
+		return Warn
+	}
+	return Quiet
+}
+
+// stalledAfter is how long a relay with undelivered messages settles nothing until it counts as stalled; failingFrom is the share of
+// attempts that fail from which it counts as failing, of at least failingOf attempts.
+const (
+	stalledAfter = 2 * time.Minute
+	failingFrom  = 0.05
+	failingOf    = 10
+)
+
+// RelayInfo is a relay or consumer as tables show it.
+type RelayInfo struct {
+	store.RelayStatus
+	Status Word `json:"status"`
+	// Oldest is the age of the oldest undelivered message, Waiting counts undelivered ones with those that are parked.
+	Oldest    time.Duration `json:"-"`
+	OldestFor float64       `json:"oldest_undelivered_seconds"`
+	Waiting   store.Count   `json:"waiting"`
+	Processes int           `json:"processes"`
+	// PerSecond is the rate of deliveries over the last minute, FailedShare that of failed ones among Attempts in the last five
+	// minutes. Both are unknown, -1, until they have been measured.
+	PerSecond   float64 `json:"delivered_per_second"`
+	FailedShare float64 `json:"failed_share"`
+	Attempts    int64   `json:"attempts"`
+	// Ages has the age of the oldest undelivered message over the last hour, as far as this process has read it.
+	Ages []Point `json:"-"`
+}
+
+// Problem is something that needs a person.
+type Problem struct {
+	Tone   Tone   `json:"tone"`
+	Status string `json:"status"`
+	// Text is a sentence, with the cause after it if there is one; Detail says since when and how much.
+	Text   string `json:"text"`
+	Cause  string `json:"cause,omitempty"`
+	Detail string `json:"detail"`
+	// Path is the page to look at, Button its name.
+	Path   string `json:"path"`
+	Button string `json:"-"`
+}
+
+// Overview answers whether everything is being delivered.
+type Overview struct {
+	Reading  int64       `json:"reading"`
+	At       time.Time   `json:"at"`
+	Title    string      `json:"title"`
+	Text     string      `json:"text"`
+	Problems []Problem   `json:"problems"`
+	Relays   []RelayInfo `json:"relays"`
+	Running  []store.Redrive
+	Dead     store.Count `json:"open_dead_letters"`
+	Held     store.Count `json:"held_keys"`
+	// StuckSagas counts the sagas that wait for an operator, OpenSagas those that have not ended.
+	StuckSagas int64                 `json:"stuck_sagas"`
+	OpenSagas  int64                 `json:"open_sagas"`
+	Notices    []string              `json:"notices,omitempty"`
+	Unrouted   []store.UnroutedTopic `json:"unrouted,omitempty"`
+	// Since is when the history began.
+	Since time.Time `json:"history_since"`
+}
+
+// info describes a relay of the last reading.
+func (s *Service) info(r store.RelayStatus, points int) RelayInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &s.history
+	i := RelayInfo{RelayStatus: r, Oldest: oldest(&r), Waiting: store.Count{
+		N: r.Backlog.N + r.Parked.N, AtLeast: r.Backlog.AtLeast || r.Parked.AtLeast,
+	}, PerSecond: -1, FailedShare: -1, Ages: h.points(r.Name, points)}
+	i.OldestFor = i.Oldest.Seconds()
+	for _, o := range r.Owners {
+		if o.Alive {
+			i.Processes++
+		}
+	}
+	if delivered, _, took := h.over(&r, rateOver); took > 0 {
+		i.PerSecond = float64(delivered) / took.Seconds()
+	}
+	if delivered, failed, took := h.over(&r, failingOver); took > 0 {
+		if i.Attempts = delivered + failed; i.Attempts > 0 {
+			i.FailedShare = float64(failed) / float64(i.Attempts)
+		} else {
+			i.FailedShare = 0
+		}
+	}
+	i.Status = i.word(s.cfg.Target)
+	return i
+}
+
+// word is the status, by the first rule that applies.
+func (i *RelayInfo) word(target time.Duration) Word {
+	settled := time.Duration(-1)
+	for _, p := range i.Partitions {
+		if p.Settlements > 0 && (settled < 0 || p.SettledAgo < settled) {
+			settled = p.SettledAgo
+		}
+	}
+	switch {
+	case i.Waiting.N > 0 && i.Processes == 0:
+		return NotRunning
+	case i.Backlog.N > 0 && i.Age > stalledAfter && (settled < 0 || settled > stalledAfter):
+		return Stalled
+	case i.Oldest > target:
+		return Late
+	case i.Attempts >= failingOf && i.FailedShare > failingFrom:
+		return Failing
+	case i.Waiting.N > 0, i.PerSecond > 0, i.PerSecond < 0 && settled >= 0 && settled < time.Minute && i.Delivered > 0:
+		return Delivering
+	}
+	return Idle
+}
+
+// maxCauses is how many causes of dead letters the overview looks at.
+const maxCauses = 5
+
+// Overview answers whether everything is being delivered and, if not, what to look at.
+func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
+	if err := s.allow(ctx, p, "Overview", ""); err != nil {
+		return Overview{}, err
+	}
+	s.latest.mu.Lock()
+	defer s.latest.mu.Unlock()
+	if time.Since(s.latest.at) < fresh {
+		return s.latest.overview, nil
+	}
+	o, err := s.look(ctx)
+	if err == nil {
+		s.latest.at, s.latest.overview = time.Now(), o
+	}
+	return o, err
+}
+
+// latest is the last overview, which serves everybody for a second: it has nothing that depends on who asks.
+type latest struct {
+	mu       sync.Mutex
+	at       time.Time
+	overview Overview
+}
+
+// look makes an overview.
+func (s *Service) look(ctx context.Context) (Overview, error) {
+	r, err := s.reading(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	o := Overview{Reading: r.Number, At: r.Now, Problems: []Problem{}, Notices: r.Notices, Unrouted: r.Unrouted}
+	for _, relay := range r.Relays {
+		i := s.info(relay, 48)
+		o.Relays = append(o.Relays, i)
+		o.Dead, o.Held = sum(o.Dead, i.Dead), sum(o.Held, i.RelayStatus.Held)
+		if problem, ok := i.problem(s.cfg.Target); ok {
+			o.Problems = append(o.Problems, problem)
+		}
+	}
+	if err := s.more(ctx, &o); err != nil {
+		return Overview{}, err
+	}
+	order := map[Tone]int{Bad: 0, Warn: 1, Quiet: 2}
+	slices.SortStableFunc(o.Problems, func(a, b Problem) int { return order[a.Tone] - order[b.Tone] })
+	slices.SortStableFunc(o.Relays, func(a, b RelayInfo) int {
+		return cmp.Or(order[a.Status.Tone()]-order[b.Status.Tone()], strings.Compare(a.Name, b.Name))
+	})
+	o.sentence(s.cfg.Name)
+	s.mu.Lock()
+	o.Since = s.history.began
+	s.mu.Unlock()
+	return o, nil
+}
+
+// more adds what the status does not have: dead letters by cause, sagas and redrives.
+func (s *Service) more(ctx context.Context, o *Overview) error {
+	if o.Dead.N > 0 {
+		causes, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
+		if err != nil {
+			return err
+		}
+		for _, c := range causes {
+			o.Problems = append(o.Problems, deadProblem(c, store.NormalizeCause(c.Cause), o.At))
+		}
+	}
+	counts, err := s.store.CountSagas(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range counts {
+		o.OpenSagas += c.Count
+		if c.Status == store.SagaStuck {
+			o.StuckSagas += c.Count
+		}
+	}
+	if o.StuckSagas > 0 {
+		o.Problems = append(o.Problems, Problem{
+			Tone: Bad, Status: "Stuck", Text: plural(o.StuckSagas, "saga is", "sagas are") + " stuck",
+			Detail: "attempts are used up; an operator decides", Path: "/sagas", Button: "Open sagas",
+		})
+	}
+	for r, err := range s.dead().ListRedrives(ctx, store.RedriveRunning) {
+		if err != nil {
+			return err
+		}
+		o.Running = append(o.Running, r)
+	}
+	return nil
+}
+
+// problem says what is wrong with a relay, if it needs a person.
+func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
+	p = Problem{Tone: i.Status.Tone(), Status: string(i.Status), Path: "/relays/" + escape(i.Name), Button: "Open " + i.Name}
+	waiting := Number(i.Waiting) + " " + map[bool]string{true: "message waits", false: "messages wait"}[i.Waiting.N == 1] + ", in order"
+	aged := "the oldest undelivered message is " + Duration(i.Oldest) + " old"
+	switch i.Status {
+	case NotRunning:
+		p.Text, p.Detail = "No process runs "+i.Name, waiting+" · "+aged
+	case Stalled:
+		p.Text, p.Detail = i.Name+" has settled nothing for more than 2 min", waiting+" · its processes run"
+	case Late:
+		p.Text, p.Detail = i.Name+" is behind its target of "+Duration(target), aged+" · "+waiting
+		if held := i.RelayStatus.Held; held.N > 0 {
+			p.Detail += " · " + Number(held) + " held " + map[bool]string{true: "key", false: "keys"}[held.N == 1]
+		}
+	case Failing:
+		p.Text = fmt.Sprintf("%.0f%% of the attempts of %s fail", 100*i.FailedShare, i.Name)
+		p.Detail = fmt.Sprintf("of %d attempts in the last 5 min · %s", i.Attempts, waiting)
+	default:
+		return p, false
+	}
+	return p, true
+}
+
+// stillHappening is how long ago the newest dead letter of a cause is at most that is likely not the last one.
+const stillHappening = 10 * time.Minute
+
+func deadProblem(c store.CauseCount, cause string, now time.Time) Problem {
+	p := Problem{
+		Tone: Warn, Status: "Failed for good", Text: plural(c.DeadLetters, "dead letter", "dead letters") + " from " + c.Relay,
+		Cause: cmp.Or(cause, c.Reason), Path: GroupPath(c), Button: fmt.Sprintf("Review %s", Grouped(c.DeadLetters)),
+		Detail: c.Type + " · first " + Duration(now.Sub(c.Oldest)) + " ago, last " + Duration(now.Sub(c.Newest)) + " ago",
+	}
+	if now.Sub(c.Newest) < stillHappening {
+		p.Status = "Likely still happening"
+	}
+	return p
+}
+
+// sentence sets Title and Text.
+func (o *Overview) sentence(name string) {
+	bad, waiting, rate, measured := 0, int64(0), 0.0, false
+	old := time.Duration(0)
+	var late []string
+	for _, r := range o.Relays {
+		waiting += r.Waiting.N
+		if old = max(old, r.Oldest); r.Status.Tone() != Quiet {
+			bad++
+			late = append(late, r.Name)
+		}
+		if r.PerSecond >= 0 {
+			rate, measured = rate+r.PerSecond, true
+		}
+	}
+	switch {
+	case len(o.Relays) == 0:
+		o.Title, o.Text = "No relay has run yet", "Messages are stored safely until one does."
+	case len(o.Problems) > 0:
+		o.Title = plural(int64(len(o.Problems)), "problem", "problems") + " in " + name
+		switch {
+		case bad == 0:
+			o.Text = "Everything else is being delivered."
+		case bad < len(o.Relays):
+			o.Text = strings.Join(late, ", ") + map[bool]string{true: " needs", false: " need"}[bad == 1] + " attention. All others are on time."
+		}
+	case waiting == 0 && rate == 0:
+		o.Title, o.Text = "Nothing to deliver", "Every message has been delivered."
+	default:
+		o.Title = "Everything is being delivered"
+		o.Text = "Oldest undelivered message " + Duration(old) + "."
+		if measured {
+			o.Text += " " + Rate(rate) + " messages."
+		}
+	}
+}
+
+func sum(a, b store.Count) store.Count {
+	return store.Count{N: a.N + b.N, AtLeast: a.AtLeast || b.AtLeast}
+}

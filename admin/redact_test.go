@@ -1,0 +1,139 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
+)
+
+// shown writes segments as a page does.
+func shown(segments []admin.Segment) string {
+	var b strings.Builder
+	for _, s := range segments {
+		if s.Hidden {
+			b.WriteString("[hidden]")
+		}
+		b.WriteString(s.Text)
+	}
+	return b.String()
+}
+
+func TestPayloadIsHiddenUnlessARuleShowsIt(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rules []admin.Rule
+		want  string
+	}{
+		"no rule":        {nil, "[hidden]"},
+		"another type":   {[]admin.Rule{{Type: "payment.*", All: true}}, "[hidden]"},
+		"an empty rule":  {[]admin.Rule{{Type: "order.*"}}, "[hidden]"},
+		"one value":      {[]admin.Rule{{Type: "order.*", Show: []string{"/NUMBER"}}}, `{"number":42,"card":[hidden],"items":[hidden]}`},
+		"in lists":       {[]admin.Rule{{Type: "*", Show: []string{"/items/*/sku"}}}, `{"number":[hidden],"card":[hidden],"items":[{"sku":"A","note":[hidden]}]}`},
+		"below a scalar": {[]admin.Rule{{Type: "*", Show: []string{"/number/x"}}}, `{"number":[hidden],"card":[hidden],"items":[hidden]}`},
+		"all but":        {[]admin.Rule{{Type: "*", All: true, Hide: []string{"/card", "/items/*/Note"}}}, `{"number":42,"card":[hidden],"items":[{"sku":"A","note":[hidden]}]}`},
+	} {
+		_, service := withDead(t, 1, tt.rules...)
+		d, _, err := service.DeadLetter(t.Context(), operator, 1)
+		must(t, err)
+		got := strings.Join(strings.Fields(shown(d.Payload)), "")
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+		if strings.Contains(got, secret) {
+			t.Errorf("%s: the secret is shown", name)
+		}
+	}
+}
+
+func TestDuplicateNamesAreAllHidden(t *testing.T) {
+	t.Parallel()
+	rule := admin.Rule{Type: "*", All: true, Hide: []string{"/card"}}
+	for payload, want := range map[string]string{
+		`{"card":1,"a":2,"CARD":3,"card":4}`: `{"card":[hidden],"a":2,"CARD":[hidden],"card":[hidden]}`,
+		`{"a":"<b>\u202e"}`:                  `{"a":"<b>` + "\u202e" + `"}`,
+		`{"a":1} {"card":2}`:                 "[hidden]",
+		`{"a":`:                              "[hidden]",
+		strings.Repeat("[", 80) + strings.Repeat("]", 80): "[hidden]",
+		`12345678901234567890.10`:                         "12345678901234567890.10",
+	} {
+		got := strings.Join(strings.Fields(shown(admin.Redacted(rule, []byte(payload)))), "")
+		if got != want {
+			t.Errorf("%s: %s, want %s", payload, got, want)
+		}
+	}
+}
+
+// TestNothingHiddenIsReturned: whatever a viewer and an operator without a rule can ask for, the secret is in no answer.
+func TestNothingHiddenIsReturned(t *testing.T) {
+	t.Parallel()
+	_, service := withDead(t, 3)
+	ctx := t.Context()
+	for _, p := range []admin.Principal{viewer, operator} {
+		var answers []any
+		add := func(values ...any) { answers = append(answers, values...) }
+		o, err := service.Overview(ctx, p)
+		add(o, err)
+		c, err := service.Causes(ctx, p, store.DeadFilter{}, 10)
+		add(c, err)
+		l, _, err := service.DeadLetters(ctx, p, store.DeadFilter{}, 0, 10)
+		add(l, err)
+		d, edits, err := service.DeadLetter(ctx, p, 1)
+		add(d, edits, err)
+		m, err := service.Message(ctx, p, d.Message.ID)
+		add(m, err)
+		k, err := service.Key(ctx, p, d.Message.Key)
+		add(k, err)
+		if p.Role == admin.Operator {
+			r, err := service.StartReview(ctx, p, admin.ReviewRedrive, store.DeadFilter{})
+			add(r, err)
+			text, _, err := service.Content(ctx, p, 1)
+			add(text, fmt.Sprint(err))
+		}
+		for _, a := range answers {
+			text, err := json.Marshal(a)
+			must(t, err)
+			if strings.Contains(string(text), secret) || strings.Contains(string(text), "NDExMS0x") {
+				t.Errorf("%s gets the secret: %s", p.Role, text)
+			}
+		}
+		// A filter by text could find out the secret by guessing.
+		_, n, err := service.DeadLetters(ctx, p, store.DeadFilter{Cause: secret[:4]}, 0, 10)
+		if must(t, err); n != 0 {
+			t.Errorf("%s finds causes by the text of the secret", p.Role)
+		}
+	}
+}
+
+func TestEditKeepsHiddenValues(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 1, admin.Rule{Type: "order.*", Show: []string{"/number", "/items/*/sku"}})
+	ctx := t.Context()
+	text, edits, err := service.Content(ctx, operator, 1)
+	must(t, err)
+	if strings.Contains(text, secret) || !strings.Contains(text, `"hidden value of /card"`) {
+		t.Fatalf("for editing: %s", text)
+	}
+	moved := strings.Replace(text, `"number": 42`, `"number": "hidden value of /card"`, 1)
+	if err := service.EditDead(ctx, operator, 1, moved, edits, "look"); !errors.Is(err, admin.ErrMarker) {
+		t.Errorf("a marker at another place: %v", err)
+	}
+	if err := service.EditDead(ctx, operator, 1, text+"x", edits, "typo"); err == nil {
+		t.Error("invalid JSON is accepted")
+	}
+	must(t, service.EditDead(ctx, operator, 1, strings.Replace(text, "42", "43", 1), edits, "right number"))
+	if err := service.EditDead(ctx, operator, 1, text, edits, "old"); !errors.Is(err, deadletter.ErrEdited) {
+		t.Errorf("an edit of an older version: %v", err)
+	}
+	l, err := deadletter.New(s).ShowDead(ctx, 1)
+	must(t, err)
+	want := fmt.Sprintf(`{"number": 43, "card": {"no": "%s"}, "items": [{"sku": "A", "note": "%[1]s"}]}`, secret)
+	if string(l.Message.Payload) != want {
+		t.Errorf("payload %s\nwant    %s", l.Message.Payload, want)
+	}
+}

@@ -1,0 +1,283 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
+)
+
+// Errors of reviews.
+var (
+	// ErrNoReview: there is no such review, or its time is over.
+	ErrNoReview = errors.New("no such review; it may have expired. Review again")
+	// ErrReviewChanged: what is to be carried out is not what was reviewed, or it was carried out before.
+	ErrReviewChanged = errors.New("this review has been carried out already, or is not the one that was shown. Review again")
+)
+
+// ReviewAction is what a review is about.
+type ReviewAction string
+
+// The actions of reviews.
+const (
+	ReviewRedrive ReviewAction = "redrive"
+	ReviewDiscard ReviewAction = "discard"
+)
+
+// Review is an action on many dead letters that is prepared and not carried out yet. It concerns those that match Filter, are open
+// and have a number up to UpTo.
+type Review struct {
+	ID     string           `json:"id"`
+	Action ReviewAction     `json:"action"`
+	Filter store.DeadFilter `json:"filter"`
+	UpTo   int64            `json:"up_to"`
+	// By is who prepared it.
+	By      string    `json:"by"`
+	Expires time.Time `json:"expires"`
+	// Digest is that of what is carried out; carrying it out names it.
+	Digest string `json:"digest"`
+	// Included counts the dead letters concerned, LeftOut those that were redriven too often.
+	Included int64 `json:"included"`
+	LeftOut  int64 `json:"left_out"`
+	// Keys counts the keys of the first 1,000 of them; LeftOut too counts among these.
+	Keys int `json:"keys"`
+	// Newest is when the newest of them was dead-lettered, Now the time of the review.
+	Newest time.Time `json:"newest,omitzero"`
+	Now    time.Time `json:"now"`
+	// Causes are the groups concerned, up to 20.
+	Causes []store.CauseCount `json:"causes"`
+	// Running are other redrives in progress.
+	Running []int64 `json:"running,omitempty"`
+	// Redrive is the redrive that carried it out, Done says that it was carried out.
+	Redrive int64 `json:"redrive,omitempty"`
+	Done    bool  `json:"done,omitempty"`
+}
+
+const (
+	reviewKind = "review"
+	// reviewFor is how long a review can be carried out.
+	reviewFor = 20 * time.Minute
+	// reviewCauses is how many groups a review shows.
+	reviewCauses = 20
+	// maxDiscard is how many dead letters one review discards at most.
+	maxDiscard = 10_000
+)
+
+// StillHappening reports whether another of these dead letters is likely to follow.
+func (r Review) StillHappening() bool {
+	return !r.Newest.IsZero() && r.Now.Sub(r.Newest) < stillHappening
+}
+
+// digest is that of what a review carries out.
+func (r *Review) digest() (string, error) {
+	text, err := json.Marshal(struct {
+		Action ReviewAction
+		Filter store.DeadFilter
+		UpTo   int64
+	}{r.Action, r.Filter, r.UpTo})
+	if err != nil {
+		return "", fmt.Errorf("digest of a review: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+// StartReview prepares an action on the open dead letters that match a filter.
+func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAction, f store.DeadFilter) (r Review, err error) {
+	if err := s.allow(ctx, p, "StartReview", string(action)); err != nil {
+		return r, err
+	}
+	if action != ReviewRedrive && action != ReviewDiscard {
+		return r, fmt.Errorf("%w: a review is about %s or %s, not about %q", ErrInput, ReviewRedrive, ReviewDiscard, action)
+	}
+	f = s.searchable(p, f)
+	f.State = ""
+	if err := (deadletter.Plan{Filter: f}).Validate(); err != nil {
+		return r, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	r = Review{ID: postrider.NewID(), Action: action, Filter: f, By: p.String()}
+	if r.Causes, err = s.dead().CountCauses(ctx, f, reviewCauses); err != nil {
+		return r, err
+	}
+	for i := range r.Causes {
+		r.Causes[i].Cause = store.NormalizeCause(r.Causes[i].Cause)
+	}
+	if err := s.inspect(ctx, &r); err != nil {
+		return r, err
+	}
+	for running, err := range s.dead().ListRedrives(ctx, store.RedriveRunning) {
+		if err != nil {
+			return r, err
+		}
+		r.Running = append(r.Running, running.ID)
+	}
+	op := store.Operation{Method: "StartReview", Doing: "prepare a review"}
+	err = s.store.Change(ctx, op, func(w store.Writer) error {
+		if err := r.count(ctx, w); err != nil {
+			return err
+		}
+		body, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: reviewKind, ID: r.ID, Expires: r.Expires, Body: body})
+	})
+	return r, err
+}
+
+// looked is how many of the dead letters a review looks at one by one.
+const looked = 1_000
+
+// inspect counts keys, and what a redrive leaves out.
+func (s *Service) inspect(ctx context.Context, r *Review) error {
+	keys := make(map[string]bool)
+	for l, err := range s.dead().ListDead(ctx, r.Filter, 0, looked) {
+		if err != nil {
+			return err
+		}
+		if l.Message.Key != "" {
+			keys[l.Message.Key] = true
+		}
+		if l.Redrives >= deadletter.DefaultMaxRedrives && r.Action == ReviewRedrive {
+			r.LeftOut++
+		}
+	}
+	r.Keys = len(keys)
+	return nil
+}
+
+// count fixes what the review concerns.
+func (r *Review) count(ctx context.Context, w store.Writer) (err error) {
+	if r.Now, err = w.Now(ctx); err != nil {
+		return err
+	}
+	r.Expires = r.Now.Add(reviewFor)
+	if r.UpTo, err = w.NewestDead(ctx); err != nil {
+		return err
+	}
+	q := store.DeadQuery{DeadFilter: r.Filter, UpTo: max(r.UpTo, 1)}
+	if r.Included, err = w.CountDead(ctx, q); err != nil {
+		return err
+	}
+	for _, c := range r.Causes {
+		if r.Newest.Before(c.Newest) {
+			r.Newest = c.Newest
+		}
+	}
+	r.Digest, err = r.digest()
+	return err
+}
+
+// ShowReview returns a review. Errors: ErrNoReview.
+func (s *Service) ShowReview(ctx context.Context, p Principal, id string) (r Review, err error) {
+	if err := s.allow(ctx, p, "ShowReview", ""); err != nil {
+		return r, err
+	}
+	err = s.store.View(ctx, store.Operation{Method: "ShowReview", Doing: "show a review"}, func(read store.Reader) error {
+		r, _, err = findReview(ctx, read, id)
+		return err
+	})
+	return r, err
+}
+
+func findReview(ctx context.Context, r store.Reader, id string) (v Review, rec store.Record, err error) {
+	if id == "" {
+		return v, rec, ErrNoReview
+	}
+	found, err := r.ListRecords(ctx, store.RecordQuery{Table: store.WorkRecords, Kind: reviewKind, ID: id, Limit: 1})
+	if err == nil && len(found) == 0 {
+		err = ErrNoReview
+	}
+	if err != nil {
+		return v, rec, err
+	}
+	rec = found[0]
+	return v, rec, json.Unmarshal(rec.Body, &v)
+}
+
+// Execution says how a review is carried out.
+type Execution struct {
+	// Digest is that of the review as it was shown.
+	Digest string `json:"digest"`
+	Reason string `json:"reason"`
+	// Rate is the maximum number of messages that a redrive sends per second; 0 means no limit.
+	Rate float64 `json:"rate,omitempty"`
+}
+
+// ExecuteReview carries out a review, once. It returns the review with the redrive that was started, and how many dead letters were
+// discarded. Errors: ErrReason, ErrNoReview, ErrReviewChanged.
+func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x Execution) (r Review, discarded int, err error) {
+	if err := s.allow(ctx, p, "ExecuteReview", "review "+id); err != nil {
+		return r, 0, err
+	}
+	if x.Reason == "" {
+		return r, 0, ErrReason
+	}
+	err = s.store.View(ctx, store.Operation{Method: "ShowReview", Doing: "show a review"}, func(read store.Reader) error {
+		r, _, err = findReview(ctx, read, id)
+		return err
+	})
+	if err != nil {
+		return r, 0, err
+	}
+	rec := s.reviewed(p, &r, x)
+	err = s.act(ctx, rec, func(records store.Records) error {
+		dead := deadletter.New(records)
+		if r.Action == ReviewRedrive {
+			_, err := dead.StartRedrive(ctx, deadletter.Plan{Filter: r.Filter, Rate: x.Rate, By: p.String(), UpTo: r.UpTo})
+			return err
+		}
+		for discarded < maxDiscard {
+			n, err := dead.DiscardUpTo(ctx, r.Filter, r.UpTo, p.String(), x.Reason, 0)
+			if discarded += n; err != nil || n == 0 {
+				return err
+			}
+		}
+		return nil
+	})
+	return r, discarded, err
+}
+
+// reviewed returns records that check the review, and mark it as carried out, in the transaction of the first change.
+func (s *Service) reviewed(p Principal, r *Review, x Execution) *recorded {
+	on := plural(r.Included, "dead letter", "dead letters")
+	if len(r.Causes) == 1 {
+		on += " of " + r.Causes[0].Relay
+	}
+	action, path := Action("ExecuteReview"), ""
+	if r.Action == ReviewDiscard {
+		on, path = "discard "+on, "/dead?state=discarded"
+	}
+	rec := &recorded{entry: newEntry(p, action, on, path, x.Reason)}
+	var stored store.Record
+	rec.check = func(ctx context.Context, w store.Writer) error {
+		now, found, err := findReview(ctx, w, r.ID)
+		if err != nil {
+			return err
+		}
+		if now.Done || x.Digest != now.Digest {
+			return ErrReviewChanged
+		}
+		stored = found
+		return nil
+	}
+	rec.complete = func(ctx context.Context, w store.Writer, n *noted) (err error) {
+		r.Done, r.Redrive = true, n.redrive.ID
+		if stored.Body, err = json.Marshal(r); err != nil {
+			return err
+		}
+		err = w.PutRecord(ctx, stored)
+		if errors.Is(err, store.ErrRecordChanged) {
+			err = ErrReviewChanged
+		}
+		return err
+	}
+	return rec
+}

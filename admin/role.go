@@ -1,0 +1,122 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Role is what somebody may do. Each role includes the ones before it.
+type Role string
+
+// The roles.
+const (
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+	Admin    Role = "admin"
+)
+
+// Roles are all roles, each of which includes the ones before it.
+var Roles = []Role{Viewer, Operator, Admin}
+
+// Includes reports whether somebody with this role may do what another role may.
+func (r Role) Includes(other Role) bool {
+	rank := slices.Index(Roles, r)
+	return rank >= 0 && rank >= slices.Index(Roles, other)
+}
+
+// Principal is somebody who is signed in.
+type Principal struct {
+	// Issuer and Subject identify the principal: who vouches for it, and under which name. Name is for display, "" for the Subject.
+	Issuer, Subject, Name string
+	Role                  Role
+	// Via says through what the principal acts: "browser", "token".
+	Via string
+}
+
+// String is the name for display and for the record.
+func (p Principal) String() string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return p.Subject
+}
+
+// Errors of all methods of Service.
+var (
+	// ErrForbidden: the role is too small. It is a *ForbiddenError.
+	ErrForbidden = errors.New("not allowed")
+	// ErrInput: what is asked for does not exist, or cannot be understood.
+	ErrInput = errors.New("not understood")
+	// ErrReason: an action that needs a reason has none.
+	ErrReason = errors.New("give a reason; it is kept on record")
+)
+
+// ForbiddenError says which role an action needs. It is an ErrForbidden.
+type ForbiddenError struct {
+	Action Action
+	Role   Role
+}
+
+// Error is a sentence for people.
+func (e *ForbiddenError) Error() string {
+	return fmt.Sprintf("%s needs the %s role", e.Action.words(), e.Role)
+}
+
+// Is reports whether target is ErrForbidden.
+func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
+
+// Action is something that a principal asks of the Service: the name of its method.
+type Action string
+
+// permission is one row of the table of permissions.
+type permission struct {
+	role Role
+	// words name the action in sentences: "… needs the operator role".
+	words string
+	// reads: the action changes nothing, so only a refusal is recorded.
+	reads bool
+}
+
+// permissions has each method of Service, and which role it needs.
+var permissions = map[Action]permission{
+	"Overview":      {Viewer, "Seeing the status", true},
+	"Relay":         {Viewer, "Seeing a relay", true},
+	"Find":          {Viewer, "Searching", true},
+	"Message":       {Viewer, "Seeing a message", true},
+	"Key":           {Viewer, "Seeing a key", true},
+	"Causes":        {Viewer, "Seeing dead letters", true},
+	"DeadLetters":   {Viewer, "Seeing dead letters", true},
+	"DeadLetter":    {Viewer, "Seeing a dead letter", true},
+	"HeldKeys":      {Viewer, "Seeing held keys", true},
+	"HeldKey":       {Viewer, "Seeing a held key", true},
+	"Redrives":      {Viewer, "Seeing redrives", true},
+	"Redrive":       {Viewer, "Seeing a redrive", true},
+	"Sagas":         {Viewer, "Seeing sagas", true},
+	"Saga":          {Viewer, "Seeing a saga", true},
+	"Content":       {Operator, "Seeing payloads", true},
+	"ShowReview":    {Operator, "Seeing a review", true},
+	"Activity":      {Operator, "Seeing the activity", true},
+	"StartReview":   {Operator, "Reviewing dead letters", false},
+	"ExecuteReview": {Operator, "Redriving and discarding", false},
+	"RedriveDead":   {Operator, "Redriving", false},
+	"DiscardDead":   {Operator, "Discarding", false},
+	"EditDead":      {Operator, "Editing", false},
+	"CancelRedrive": {Operator, "Cancelling a redrive", false},
+	"Decide":        {Operator, "Deciding about held keys and parked messages", false},
+	"Reveal":        {Admin, "Showing hidden values", false},
+	"CreateToken":   {Admin, "Granting access", false},
+	"RevokeToken":   {Admin, "Revoking access", false},
+	"Tokens":        {Admin, "Seeing access tokens", true},
+}
+
+func (a Action) words() string { return permissions[a].words }
+
+// May reports whether a role may do something; pages leave out what it may not.
+func (r Role) May(a Action) bool {
+	needs, ok := permissions[a]
+	return ok && r.Includes(needs.role)
+}
+
+// Needs returns the role that an action needs, "" for an unknown one.
+func (a Action) Needs() Role { return permissions[a].role }

@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
+)
+
+// Store is what the Service needs of a store. All stores implement it.
+type Store interface {
+	inspect.Store
+	store.Leases
+	store.SagaReader
+}
+
+// Config configures New.
+type Config struct {
+	// Name is the name of the store for people, e.g. "shop".
+	Name string
+	// Show says what of payloads and headers is shown. Without a rule for a type, nothing is.
+	Show []Rule
+	// Target is how old the oldest undelivered message of a relay may be; an older one is a problem. Default: 1 minute.
+	Target time.Duration
+	// Logger is for what cannot be recorded. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Service is what people may ask and do. Its methods are safe for concurrent use, and check the role of the principal.
+type Service struct {
+	store Store
+	cfg   Config
+
+	mu      sync.Mutex // protects what follows
+	history history
+
+	latest  latest
+	revoked revocations
+}
+
+// New returns the service of a store.
+func New(s Store, c Config) *Service {
+	if c.Target <= 0 {
+		c.Target = time.Minute
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Service{store: s, cfg: c}
+}
+
+// Name is the name of the store.
+func (s *Service) Name() string { return s.cfg.Name }
+
+func (s *Service) dead() deadletter.Store { return deadletter.New(s.store) }
+
+func (s *Service) held() held.Store { return held.New(s.store) }
+
+// database joins changed records with the leases of the store.
+type database struct {
+	store.Leases
+	store.Records
+}
+
+// clean makes a text storable.
+func clean(text string) string { return stored.Text(text) }
+
+// Run reads the status regularly until ctx ends, so that rates and the history of ages are known when somebody looks.
+func (s *Service) Run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		if _, err := s.reading(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.Debug("the status cannot be read", "store", s.cfg.Name, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,325 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/store"
+)
+
+func escapePath(segment string) string { return url.PathEscape(segment) }
+
+// call is a call of the API.
+type call struct {
+	r *http.Request
+	p admin.Principal
+	v url.Values
+}
+
+func (c call) path(name string) string { return c.r.PathValue(name) }
+
+func (c call) limit() int {
+	n, err := strconv.Atoi(c.v.Get("limit"))
+	if err != nil || n < 1 {
+		return 100
+	}
+	return min(n, 1000)
+}
+
+// body reads the body of a call, which is JSON without unknown fields.
+func (c call) body(into any) error {
+	if kind := c.r.Header.Get("Content-Type"); kind != "application/json" {
+		return fmt.Errorf("%w: the Content-Type is %q, not application/json", admin.ErrInput, kind)
+	}
+	d := json.NewDecoder(c.r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%w: %v", admin.ErrInput, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: there is more after the JSON object", admin.ErrInput)
+	}
+	return nil
+}
+
+// because reads the number in the path, and the reason in the body.
+func (c call) because(name string) (n int64, in reasonBody, err error) {
+	if n, err = number(c.r, name); err == nil {
+		err = c.body(&in)
+	}
+	return n, in, err
+}
+
+// apiRoute is one operation of the API. Routes and their description are made from the same table.
+type apiRoute struct {
+	method, path string
+	// action is the permission that it needs, does says what it does.
+	action admin.Action
+	does   string
+	// query are the names of parameters; in and out are values of the types of body and answer, nil for none.
+	query   []string
+	in, out any
+	call    func(call) (any, error)
+}
+
+// Bodies of calls.
+type (
+	reasonBody struct {
+		Reason string `json:"reason"`
+	}
+	reviewBody struct {
+		Action admin.ReviewAction `json:"action"`
+		Filter store.DeadFilter   `json:"filter"`
+	}
+	decideBody struct {
+		Verb   store.Verb `json:"verb"`
+		Reason string     `json:"reason"`
+		// MessageID is the blocking message that the caller saw.
+		MessageID string `json:"message_id"`
+	}
+)
+
+// Answers that are no types of the service.
+type (
+	meAnswer struct {
+		Subject string     `json:"subject"`
+		Name    string     `json:"name"`
+		Role    admin.Role `json:"role"`
+	}
+	deadPage struct {
+		DeadLetters []admin.Dead `json:"dead_letters"`
+		Total       int64        `json:"total"`
+		// Next is the number to continue after, 0 at the end.
+		Next int64 `json:"next,omitempty"`
+	}
+	heldAnswer struct {
+		Held   store.HeldInfo `json:"held"`
+		Queued []admin.Queued `json:"queued"`
+	}
+	reviewAnswer struct {
+		admin.Review
+		Discarded int `json:"discarded,omitempty"`
+	}
+	sagasAnswer struct {
+		Sagas  []store.SagaSummary `json:"sagas"`
+		Counts []store.SagaCount   `json:"counts"`
+	}
+)
+
+// api is the table of routes.
+func (h *Handler) api() []apiRoute {
+	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes())
+}
+
+func (h *Handler) statusRoutes() []apiRoute {
+	s := h.service
+	return []apiRoute{
+		{"GET", "/me", "", "Who you are, and your role.", nil, nil, meAnswer{}, func(c call) (any, error) {
+			return meAnswer{c.p.Subject, c.p.String(), c.p.Role}, nil
+		}},
+		{"GET", "/status", "Overview", "Problems, relays and consumers, with counts and rates.", nil, nil, statusAnswer{}, func(c call) (any, error) {
+			o, err := s.Overview(c.r.Context(), c.p)
+			return newStatusAnswer(o), err
+		}},
+		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
+			r, err := s.Relay(c.r.Context(), c.p, c.path("relay"))
+			return newRelayPageAnswer(r), err
+		}},
+		{"GET", "/held", "HeldKeys", "Held keys, longest held first.", []string{"relay", "limit"}, nil, []store.HeldInfo{}, func(c call) (any, error) {
+			return s.HeldKeys(c.r.Context(), c.p, c.v.Get("relay"), c.limit())
+		}},
+		{"GET", "/held/{relay}/{key}", "HeldKey", "A held key with its messages in order.", []string{"limit"}, nil, heldAnswer{}, func(c call) (any, error) {
+			var out heldAnswer
+			var err error
+			out.Held, out.Queued, err = s.HeldKey(c.r.Context(), c.p, c.path("relay"), c.path("key"), c.limit())
+			return out, err
+		}},
+	}
+}
+
+func (h *Handler) readRoutes() []apiRoute {
+	s := h.service
+	filter := []string{"relay", "type", "key", "fingerprint", "state"}
+	return []apiRoute{
+		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first.", append(filter, "after", "limit"), nil, deadPage{}, h.apiDead},
+		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause.", append(filter, "limit"), nil, []store.CauseCount{}, func(c call) (any, error) {
+			return s.Causes(c.r.Context(), c.p, deadFilter(c.v), c.limit())
+		}},
+		{"GET", "/dead/{number}", "DeadLetter", "A dead letter, with what rules show of its payload.", nil, nil, admin.Dead{}, func(c call) (any, error) {
+			n, err := number(c.r, "number")
+			if err != nil {
+				return nil, err
+			}
+			d, _, err := s.DeadLetter(c.r.Context(), c.p, n)
+			return d, err
+		}},
+		{"GET", "/messages/{id}", "Message", "Where a message is, why, and what happens next.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
+			return s.Message(c.r.Context(), c.p, c.path("id"))
+		}},
+		{"GET", "/keys/{key}", "Key", "What blocks a key at each relay and consumer.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
+			return s.Key(c.r.Context(), c.p, c.path("key"))
+		}},
+		{"GET", "/redrives", "Redrives", "Redrives, newest first.", []string{"limit"}, nil, []store.Redrive{}, func(c call) (any, error) {
+			return s.Redrives(c.r.Context(), c.p, c.limit())
+		}},
+		{"GET", "/redrives/{id}", "Redrive", "A redrive, and what became of its messages.", nil, nil, store.Redrive{}, func(c call) (any, error) {
+			id, err := number(c.r, "id")
+			if err != nil {
+				return nil, err
+			}
+			return s.Redrive(c.r.Context(), c.p, id)
+		}},
+		{"GET", "/reviews/{id}", "ShowReview", "A review.", nil, nil, admin.Review{}, func(c call) (any, error) {
+			return s.ShowReview(c.r.Context(), c.p, c.path("id"))
+		}},
+		{"GET", "/sagas", "Sagas", "Sagas in the order of their start.", []string{"saga", "status", "after", "limit"}, nil, sagasAnswer{}, h.apiSagas},
+		{"GET", "/sagas/{id}", "Saga", "A saga with its history, without its data.", nil, nil, admin.Saga{}, func(c call) (any, error) {
+			return s.Saga(c.r.Context(), c.p, c.path("id"))
+		}},
+		{"GET", "/activity", "Activity", "Who did what, newest first: an admin sees everybody's actions.", []string{"before", "limit"}, nil, []admin.Entry{}, func(c call) (any, error) {
+			return s.Activity(c.r.Context(), c.p, c.v.Get("before"), c.limit())
+		}},
+	}
+}
+
+func (h *Handler) apiDead(c call) (any, error) {
+	after, _ := strconv.ParseInt(c.v.Get("after"), 10, 64)
+	var out deadPage
+	var err error
+	if out.DeadLetters, out.Total, err = h.service.DeadLetters(c.r.Context(), c.p, deadFilter(c.v), max(0, after), c.limit()); err != nil {
+		return nil, err
+	}
+	if n := len(out.DeadLetters); n == c.limit() {
+		out.Next = out.DeadLetters[n-1].Number
+	}
+	return out, nil
+}
+
+func (h *Handler) apiSagas(c call) (any, error) {
+	f := store.SagaFilter{Saga: c.v.Get("saga")}
+	if status := c.v.Get("status"); status != "" {
+		f.Status = []store.SagaStatus{store.SagaStatus(status)}
+	}
+	var out sagasAnswer
+	var err error
+	out.Sagas, out.Counts, err = h.service.Sagas(c.r.Context(), c.p, f, c.v.Get("after"), c.limit())
+	return out, err
+}
+
+func (h *Handler) writeRoutes() []apiRoute {
+	s := h.service
+	return []apiRoute{
+		{"POST", "/reviews", "StartReview", "Prepares a redrive or discard of the open dead letters that match a filter, and fixes them.", nil, reviewBody{}, admin.Review{}, func(c call) (any, error) {
+			var in reviewBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			return s.StartReview(c.r.Context(), c.p, in.Action, in.Filter)
+		}},
+		{"POST", "/reviews/{id}/execute", "ExecuteReview", "Carries out a review, once; names its digest.", nil, admin.Execution{}, reviewAnswer{}, func(c call) (any, error) {
+			var in admin.Execution
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			var out reviewAnswer
+			var err error
+			out.Review, out.Discarded, err = s.ExecuteReview(c.r.Context(), c.p, c.path("id"), in)
+			return out, err
+		}},
+		{"POST", "/dead/{number}/redrive", "RedriveDead", "Sends one dead letter back.", nil, reasonBody{}, store.Redrive{}, func(c call) (any, error) {
+			n, in, err := c.because("number")
+			if err != nil {
+				return nil, err
+			}
+			return s.RedriveDead(c.r.Context(), c.p, n, in.Reason)
+		}},
+		{"POST", "/dead/{number}/discard", "DiscardDead", "Drops one dead letter; it stays on record.", nil, reasonBody{}, nil, func(c call) (any, error) {
+			n, in, err := c.because("number")
+			if err != nil {
+				return nil, err
+			}
+			return nil, s.DiscardDead(c.r.Context(), c.p, n, in.Reason)
+		}},
+		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, func(c call) (any, error) {
+			id, in, err := c.because("id")
+			if err != nil {
+				return nil, err
+			}
+			return nil, s.CancelRedrive(c.r.Context(), c.p, id, in.Reason)
+		}},
+		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
+			var in decideBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			d, err := s.Decide(c.r.Context(), c.p, store.Decision{
+				Relay: c.path("relay"), Key: c.path("key"), MessageID: in.MessageID, Verb: in.Verb, Reason: in.Reason,
+			})
+			if errors.Is(err, held.ErrNotApplied) {
+				d.State, err = store.DecisionOpen, nil
+			}
+			return d, err
+		}},
+	}
+}
+
+// apiHandler answers a call. Programs send an access token; a browser's session works too, from pages of this server only.
+func (h *Handler) apiHandler(route apiRoute) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p, err := h.principal(r)
+		if err != nil {
+			if h.cfg.Authorizer != nil {
+				err = errSignedOut
+			}
+			h.failWith(w, r, err)
+			return
+		}
+		out, err := route.call(call{r, p, r.URL.Query()})
+		if err != nil {
+			h.failWith(w, r, err)
+			return
+		}
+		if out == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		if v := reflect.ValueOf(out); v.Kind() == reflect.Slice && v.IsNil() {
+			out = []struct{}{}
+		}
+		writeJSON(w, http.StatusOK, "application/json", out)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, kind string, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(`{"title": "Internal Server Error", "status": 500}`)
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// problem is an error as RFC 9457 describes it.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeJSON(w, status, "application/problem+json", problem{http.StatusText(status), status, detail})
+}

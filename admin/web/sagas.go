@@ -1,0 +1,156 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/store"
+)
+
+// sagaTab is a tab of the list of sagas.
+type sagaTab struct {
+	Name, Path, Count string
+	Current           bool
+}
+
+// sagasData is the list of sagas.
+type sagasData struct {
+	Stuck, Open int64
+	Tabs        []sagaTab
+	List        []store.SagaSummary
+	Next        string
+}
+
+// sagasShown is how many sagas a page shows.
+const sagasShown = 50
+
+func (h *Handler) sagas(w http.ResponseWriter, r *http.Request, p admin.Principal) {
+	view := r.URL.Query().Get("view")
+	filters := map[string]store.SagaFilter{
+		"": {Status: []store.SagaStatus{store.SagaStuck}}, "running": {Status: []store.SagaStatus{store.SagaRunning, store.SagaCompensating}},
+		"ended": {Status: store.SagaStatuses[3:]},
+	}
+	h.show(w, r, p, "/sagas", "Sagas", "sagas", func(out *page) error {
+		list, counts, err := h.service.Sagas(r.Context(), p, filters[view], r.URL.Query().Get("after"), sagasShown)
+		if err != nil {
+			return err
+		}
+		d := sagasData{List: list}
+		for _, c := range counts {
+			if d.Open += c.Count; c.Status == store.SagaStuck {
+				d.Stuck += c.Count
+			}
+		}
+		for _, t := range []sagaTab{{Name: "Needs attention", Path: "/sagas"}, {Name: "Running", Path: "/sagas?view=running"}, {Name: "Ended", Path: "/sagas?view=ended"}} {
+			_, of, _ := strings.Cut(t.Path, "view=")
+			t.Current = of == view
+			if n := map[string]int64{"": d.Stuck, "running": d.Open - d.Stuck}[of]; n > 0 {
+				t.Count = admin.Grouped(n)
+			}
+			d.Tabs = append(d.Tabs, t)
+		}
+		if len(list) == sagasShown {
+			d.Next = "/sagas?" + url.Values{"view": {view}, "after": {list[sagasShown-1].Run}}.Encode()
+		}
+		out.Refresh, out.Data = refreshEvery, d
+		return nil
+	})
+}
+
+// sagaData is one saga.
+type sagaData struct {
+	Saga   admin.Saga
+	Title  string
+	Events []event
+}
+
+func (h *Handler) saga(w http.ResponseWriter, r *http.Request, p admin.Principal) {
+	h.show(w, r, p, "/sagas", "Saga", "saga", func(out *page) error {
+		s, err := h.service.Saga(r.Context(), p, r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		d := sagaData{Saga: s, Title: sagaTitle(s)}
+		for _, t := range slices.Backward(s.History) {
+			d.Events = append(d.Events, transitionEvent(t))
+		}
+		out.Title, out.Refresh = s.Saga, refreshEvery
+		out.Crumbs, out.Data = []crumb{{"Sagas", "/sagas"}, {s.Saga, "/sagas"}, {shortID(s.ID), ""}}, d
+		return nil
+	})
+}
+
+func sagaTitle(s admin.Saga) string {
+	name := visible(s.Saga)
+	switch s.Status {
+	case store.SagaStuck:
+		if s.Direction == store.SagaBack {
+			return name + " is stuck while undoing"
+		}
+		return name + " is stuck"
+	case store.SagaRunning:
+		if s.Waiting != "" {
+			return name + " is running: waiting for " + visible(line(s.Waiting))
+		}
+		return name + " is running"
+	case store.SagaCompensating:
+		return name + " is being undone"
+	case store.SagaCompleted:
+		return name + " completed in " + admin.Duration(s.EndedAt.Sub(s.StartedAt))
+	case store.SagaCompensated:
+		return name + " was undone"
+	}
+	return name + " was abandoned"
+}
+
+func transitionEvent(t store.SagaTransition) event {
+	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: upper(strings.TrimSpace(t.Input + " " + t.Step)), Evidence: fmt.Sprintf("revision %d", t.Rev)}
+	var parts []string
+	for _, entry := range t.Entries {
+		text := entryText(entry)
+		parts = append(parts, text)
+		switch {
+		case strings.Contains(entry.Name, "stuck"), strings.Contains(entry.Name, "exhausted"):
+			e.Mark = mark{"bad", "octagon", ""}
+		case strings.Contains(entry.Name, "refused"), strings.Contains(entry.Name, "failed"), strings.Contains(entry.Name, "timed"):
+			e.Mark = mark{"warn", "triangle", ""}
+		case strings.Contains(entry.Name, "done"), strings.Contains(entry.Name, "completed"), strings.Contains(entry.Name, "undone"):
+			if e.Mark.Icon == "dot" {
+				e.Mark = mark{"ok", "check", ""}
+			}
+		}
+	}
+	if t.Actor != "" {
+		parts = append(parts, "by "+t.Actor)
+	}
+	if t.Note != "" {
+		parts = append(parts, t.Note)
+	}
+	if e.Text = strings.Join(parts, " · "); e.Text != "" {
+		e.Bold += ":"
+	}
+	return e
+}
+
+// entryText says what happened: "ship refused: address not served" for "step.refused".
+func entryText(e store.SagaEntry) string {
+	what, did, _ := strings.Cut(e.Name, ".")
+	did = strings.ReplaceAll(did, "_", " ")
+	switch what {
+	case "step":
+		did = strings.TrimSpace(e.Step + " " + did)
+	case "undo":
+		did = strings.TrimSpace("undo of " + e.Step + " " + did)
+	case "saga":
+	default:
+		did = strings.TrimSpace(e.Name + " " + e.Step)
+	}
+	if e.Text != "" {
+		did += ": " + e.Text
+	}
+	return did
+}

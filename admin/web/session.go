@@ -1,0 +1,314 @@
+package web
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/admin"
+)
+
+const (
+	// codeLife is how long a one-time code is valid, codeTries how many wrong ones are answered before all codes end.
+	codeLife  = 10 * time.Minute
+	codeTries = 20
+	// cookiePath of a session is the prefix, and its life that of sessions.
+	codeIssuer = "code"
+)
+
+// session is what a sealed cookie holds.
+type session struct {
+	Issuer  string     `json:"iss"`
+	Subject string     `json:"sub"`
+	Name    string     `json:"name,omitempty"`
+	Role    admin.Role `json:"role"`
+	// Began and Ends are on the database's clock.
+	Began time.Time `json:"began"`
+	Ends  time.Time `json:"ends"`
+}
+
+func (s session) principal() admin.Principal {
+	return admin.Principal{Issuer: s.Issuer, Subject: s.Subject, Name: s.Name, Role: s.Role, Via: "browser"}
+}
+
+// sessions seals cookies, and keeps one-time codes. Sessions that began with a code are sealed with a key of this process, so that
+// they are worth nothing at another process that uses the same store.
+type sessions struct {
+	cookie       string
+	path         string
+	secure       bool
+	shared, here cipher.AEAD
+
+	mu    *sync.Mutex
+	codes map[[sha256.Size]byte]issued
+	tries int
+}
+
+// issued is a one-time code that has not been used.
+type issued struct {
+	principal admin.Principal
+	ends      time.Time
+}
+
+func newSessions(c Config) (s sessions, err error) {
+	key := c.Key
+	if key == nil {
+		key = random(32)
+	}
+	if len(key) != 32 {
+		return s, fmt.Errorf("the session key has %d bytes, not 32", len(key))
+	}
+	if s.shared, err = sealer(key); err != nil {
+		return s, err
+	}
+	if s.here, err = sealer(random(32)); err != nil {
+		return s, err
+	}
+	// Cookies ignore ports: the name keeps servers on one host apart.
+	sum := sha256.Sum256([]byte(c.Prefix + "\x00" + c.Listen))
+	s.cookie, s.path, s.secure = "postrider-"+hex.EncodeToString(sum[:4]), c.Prefix+"/", c.Secure
+	if c.Secure && c.Prefix == "" {
+		s.cookie = "__Host-" + s.cookie
+	}
+	s.mu, s.codes = new(sync.Mutex), make(map[[sha256.Size]byte]issued)
+	return s, nil
+}
+
+func sealer(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// seal returns the value of a cookie.
+func (s *sessions) seal(v session) (string, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	by := s.shared
+	if v.Issuer == codeIssuer {
+		by = s.here
+	}
+	return base64.RawURLEncoding.EncodeToString(by.Seal(nil, nil, text, []byte(s.cookie))), nil
+}
+
+// open returns the session of a cookie's value.
+func (s *sessions) open(value string) (v session, err error) {
+	sealed, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return v, err
+	}
+	text, err := s.shared.Open(nil, nil, sealed, []byte(s.cookie))
+	byCode := err != nil
+	if byCode {
+		if text, err = s.here.Open(nil, nil, sealed, []byte(s.cookie)); err != nil {
+			return v, err
+		}
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		return v, err
+	}
+	if byCode != (v.Issuer == codeIssuer) {
+		return v, errors.New("sealed with the wrong key")
+	}
+	return v, nil
+}
+
+// IssueCode returns a code with which one browser can sign in as the principal, once, within ten minutes.
+func (h *Handler) IssueCode(p admin.Principal) string {
+	s := &h.sessions
+	code := base64.RawURLEncoding.EncodeToString(random(16))
+	p.Issuer = codeIssuer
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.codes[sha256.Sum256([]byte(code))] = issued{p, time.Now().Add(codeLife)}
+	s.tries = 0
+	return code
+}
+
+// redeem returns the principal of a one-time code, and ends the code. Too many wrong ones end all.
+func (s *sessions) redeem(code string) (admin.Principal, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := sha256.Sum256([]byte(code))
+	for known, c := range s.codes {
+		switch {
+		case time.Now().After(c.ends):
+			delete(s.codes, known)
+		case subtle.ConstantTimeCompare(known[:], sum[:]) == 1:
+			delete(s.codes, known)
+			return c.principal, true
+		}
+	}
+	if s.tries++; s.tries >= codeTries {
+		clear(s.codes)
+	}
+	return admin.Principal{}, false
+}
+
+func (s *sessions) hasCodes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.codes) > 0
+}
+
+var errSignedOut = errors.New("not signed in")
+
+// principal says who a request is from.
+func (h *Handler) principal(r *http.Request) (admin.Principal, error) {
+	if h.cfg.Authorizer != nil {
+		p, err := h.cfg.Authorizer.Authorize(r)
+		if err == nil && p.Subject == "" {
+			err = errSignedOut
+		}
+		if p.Via == "" {
+			p.Via = "browser"
+		}
+		return p, err
+	}
+	if text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return h.service.Authenticate(r.Context(), strings.TrimSpace(text))
+	}
+	c, err := r.Cookie(h.sessions.cookie)
+	if err != nil {
+		return admin.Principal{}, errSignedOut
+	}
+	v, err := h.sessions.open(c.Value)
+	if err != nil {
+		return admin.Principal{}, errSignedOut
+	}
+	now, err := h.service.Clock(r.Context())
+	if err != nil {
+		return admin.Principal{}, err
+	}
+	if now.After(v.Ends) {
+		return admin.Principal{}, errSignedOut
+	}
+	p := v.principal()
+	ended, err := h.service.SessionEnded(r.Context(), p, v.Began)
+	if err == nil && ended {
+		err = errSignedOut
+	}
+	return p, err
+}
+
+// signInData is what the sign-in page shows.
+type signInData struct {
+	Codes                 bool
+	Code, Error, ReturnTo string
+}
+
+// returnTo is where to go after signing in: a path of this server.
+func returnTo(text string) string {
+	if !strings.HasPrefix(text, "/") || strings.HasPrefix(text, "//") || strings.ContainsAny(text, "\\\r\n\t") {
+		return ""
+	}
+	return text
+}
+
+// showSignIn shows the form. A link with a code only fills it in: what previews links cannot use the code up.
+func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request) {
+	if h.cfg.Authorizer != nil {
+		h.fail(w, r, http.StatusNotFound, "There is no page at this address.")
+		return
+	}
+	h.renderSignIn(w, http.StatusOK, signInData{Code: r.URL.Query().Get("code"), ReturnTo: returnTo(r.URL.Query().Get("return_to"))})
+}
+
+func (h *Handler) renderSignIn(w http.ResponseWriter, status int, d signInData) {
+	d.Codes = h.sessions.hasCodes() || d.Code != ""
+	p := &page{h: h, Store: h.service.Name(), Environment: h.cfg.Environment, Data: d}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	h.execute(w, "signin", p)
+}
+
+// signIn begins a session with a one-time code or an access token.
+func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
+	if h.cfg.Authorizer != nil {
+		h.fail(w, r, http.StatusNotFound, "There is no page at this address.")
+		return
+	}
+	code := strings.TrimSpace(r.PostFormValue("code"))
+	back := returnTo(r.PostFormValue("return_to"))
+	p, ok := h.sessions.redeem(code)
+	if !ok {
+		var err error
+		if p, err = h.service.Authenticate(r.Context(), code); err != nil && !errors.Is(err, admin.ErrToken) {
+			h.cfg.Logger.Warn("signing in failed", "error", err)
+			h.renderSignIn(w, http.StatusServiceUnavailable, signInData{Error: "The store cannot be read.", ReturnTo: back})
+			return
+		} else if err != nil {
+			h.renderSignIn(w, http.StatusForbidden, signInData{Error: "This code or token is not valid.", ReturnTo: back})
+			return
+		}
+	}
+	now, err := h.service.Clock(r.Context())
+	if err != nil {
+		h.renderSignIn(w, http.StatusServiceUnavailable, signInData{Error: "The store cannot be read.", ReturnTo: back})
+		return
+	}
+	value, err := h.sessions.seal(session{p.Issuer, p.Subject, p.Name, p.Role, now, now.Add(admin.SessionLife)})
+	if err != nil {
+		h.fail(w, r, http.StatusInternalServerError, "The session cannot be sealed.")
+		return
+	}
+	http.SetCookie(w, h.sessions.with(value, int(admin.SessionLife.Seconds())))
+	if back == "" || strings.HasPrefix(back, h.cfg.Prefix+"/signin") {
+		back = h.cfg.Prefix + "/"
+	}
+	http.Redirect(w, r, back, http.StatusSeeOther)
+}
+
+func (s *sessions) with(value string, age int) *http.Cookie {
+	return &http.Cookie{
+		Name: s.cookie, Value: value, Path: s.path, MaxAge: age, HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteLaxMode,
+	}
+}
+
+// signOut ends all sessions of the principal.
+func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
+	if p, err := h.principal(r); err == nil && h.cfg.Authorizer == nil && p.Via == "browser" {
+		if err := h.service.EndSessions(r.Context(), p); err != nil {
+			h.cfg.Logger.Warn("sessions cannot be ended", "error", err)
+			h.fail(w, r, http.StatusServiceUnavailable, "The session cannot be ended, because the store cannot be written. Close the browser.")
+			return
+		}
+	}
+	http.SetCookie(w, h.sessions.with("", -1))
+	http.Redirect(w, r, h.cfg.Prefix+"/signin", http.StatusSeeOther)
+}
+
+// handler is a page or action of somebody who is signed in.
+type handler func(w http.ResponseWriter, r *http.Request, p admin.Principal)
+
+// signedIn calls a handler with the principal, or leads to the sign-in page.
+func (h *Handler) signedIn(next handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p, err := h.principal(r)
+		switch {
+		case err == nil:
+			next(w, r, p)
+		case !errors.Is(err, errSignedOut) && !errors.Is(err, admin.ErrToken) && h.cfg.Authorizer == nil:
+			h.failWith(w, r, err)
+		case r.Method == http.MethodGet && r.Header.Get("Postrider-Part") == "" && h.cfg.Authorizer == nil:
+			http.Redirect(w, r, h.cfg.Prefix+"/signin?"+url.Values{"return_to": {r.URL.RequestURI()}}.Encode(), http.StatusSeeOther)
+		default:
+			h.fail(w, r, http.StatusUnauthorized, "You are signed out. Sign in to continue.")
+		}
+	}
+}

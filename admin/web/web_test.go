@@ -1,0 +1,184 @@
+package web_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/admin/web/webtest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// site is a served administration, and a browser without scripts.
+type site struct {
+	t       *testing.T
+	shop    *webtest.Shop
+	service *admin.Service
+	handler *web.Handler
+	server  *httptest.Server
+	browser *http.Client
+	// url is the address of the overview, without the last slash.
+	url string
+}
+
+func serve(t *testing.T, hostile bool, c web.Config, rules ...admin.Rule) *site {
+	t.Helper()
+	shop, err := webtest.New(t.Context(), hostile)
+	must(t, err)
+	s := &site{t: t, shop: shop, service: admin.New(shop, admin.Config{Name: "shop", Show: rules})}
+	s.handler, err = web.New(s.service, c)
+	must(t, err)
+	s.server = httptest.NewServer(s.handler)
+	t.Cleanup(s.server.Close)
+	s.url = s.server.URL + c.Prefix
+	s.browser = s.newBrowser()
+	return s
+}
+
+func (s *site) newBrowser() *http.Client {
+	jar, err := cookiejar.New(nil)
+	must(s.t, err)
+	return &http.Client{Jar: jar}
+}
+
+// signIn begins a session with a one-time code.
+func (s *site) signIn(role admin.Role) *site {
+	s.t.Helper()
+	code := s.handler.IssueCode(admin.Principal{Subject: "anna", Role: role})
+	if status, _ := s.post("/signin", url.Values{"code": {code}}); status != http.StatusOK {
+		s.t.Fatalf("signing in: %d", status)
+	}
+	return s
+}
+
+func (s *site) get(path string) (status int, body string) {
+	s.t.Helper()
+	r, err := s.browser.Get(s.url + path)
+	must(s.t, err)
+	return read(s.t, r)
+}
+
+func (s *site) post(path string, form url.Values) (status int, body string) {
+	s.t.Helper()
+	r, err := s.browser.PostForm(s.url+path, form)
+	must(s.t, err)
+	return read(s.t, r)
+}
+
+func read(t *testing.T, r *http.Response) (int, string) {
+	t.Helper()
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	must(t, err)
+	return r.StatusCode, string(body)
+}
+
+var (
+	rules   = admin.Rule{Type: "*", Show: []string{"/number", "/total", "/lines"}}
+	links   = regexp.MustCompile(`(?:href|action)="([^"#]+)"`)
+	markup  = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>`)
+	noValue = regexp.MustCompile(`<no value>|%!|ZgotmplZ`)
+)
+
+// crawl gets all pages that are linked from the overview.
+func (s *site) crawl() map[string]string {
+	s.t.Helper()
+	pages, next := map[string]string{}, []string{"/", "/dead?view=all&state=any", "/held", "/messages?q=nothing", "/sagas?view=running", "/activity"}
+	for len(next) > 0 {
+		path := next[0]
+		next = next[1:]
+		kind := regexp.MustCompile(`\d+|[0-9a-f]{8}-[0-9a-f-]+`).ReplaceAllString(path, "N")
+		if _, seen := pages[path]; seen || strings.Count(path, "N") > 0 || countKind(pages, kind) > 3 {
+			continue
+		}
+		status, body := s.get(path)
+		if status != http.StatusOK {
+			s.t.Errorf("%s: status %d", path, status)
+		}
+		pages[path] = body
+		for _, m := range links.FindAllStringSubmatch(body, -1) {
+			link := strings.ReplaceAll(m[1], "&amp;", "&")
+			prefix := strings.TrimPrefix(s.url, s.server.URL)
+			if inside, ok := strings.CutPrefix(link, prefix+"/"); ok && !strings.Contains(link, "assets/") && !strings.Contains(link, "/signout") &&
+				!strings.Contains(link, "/api/") && !isAction(body, m[0]) {
+				next = append(next, "/"+inside)
+			}
+		}
+	}
+	return pages
+}
+
+func isAction(body, attribute string) bool {
+	return strings.HasPrefix(attribute, "action") && strings.Contains(body, `method="post" `+attribute)
+}
+
+func countKind(pages map[string]string, kind string) (n int) {
+	for path := range pages {
+		if regexp.MustCompile(`\d+|[0-9a-f]{8}-[0-9a-f-]+`).ReplaceAllString(path, "N") == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// TestEveryPage: all pages that the overview leads to can be shown, to every role, and are small.
+func TestEveryPage(t *testing.T) {
+	t.Parallel()
+	for _, role := range admin.Roles {
+		s := serve(t, false, web.Config{Prefix: "/postrider", Environment: web.Environment{Name: "Production", Tone: "production"}}, rules).signIn(role)
+		pages := s.crawl()
+		if len(pages) < 25 {
+			t.Errorf("%s: only %d pages", role, len(pages))
+		}
+		for path, body := range pages {
+			if found := noValue.FindString(body); found != "" {
+				t.Errorf("%s as %s has %s", path, role, found)
+			}
+			if strings.Contains(body, webtest.Secret) {
+				t.Errorf("%s as %s shows the secret", path, role)
+			}
+			if len(body) > 60_000+strings.Count(body, "<tr>")*700 {
+				t.Errorf("%s has %d bytes", path, len(body))
+			}
+			if strings.Contains(body, "style=") || strings.Contains(body, "onclick") {
+				t.Errorf("%s has inline style or script", path)
+			}
+			if strings.Count(body, "<h1") != 1 {
+				t.Errorf("%s has %d titles", path, strings.Count(body, "<h1"))
+			}
+		}
+	}
+}
+
+// TestHostileTexts: names, keys, causes, headers and payloads appear as text.
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	s := serve(t, true, web.Config{}, admin.Rule{Type: "*", All: true, Headers: []string{"*"}}).signIn(admin.Admin)
+	pages := s.crawl()
+	for path, body := range pages {
+		if found := markup.FindString(body); found != "" {
+			t.Errorf("%s has %s", path, found)
+		}
+		for _, r := range []string{"\u202e", "\x1b", "\u200b"} {
+			if i := strings.Index(strings.ReplaceAll(body, `value="`, ""), r); i >= 0 && !strings.Contains(path, "edit") {
+				t.Errorf("%s has the character %q: …%q", path, r, body[max(0, i-60):min(len(body), i+20)])
+			}
+		}
+	}
+	if len(pages) < 25 {
+		t.Errorf("only %d pages", len(pages))
+	}
+}

@@ -1,0 +1,214 @@
+// Package web_test shows the administration in Chromium: its pages at several widths, in light and dark, and an incident from
+// the problem to the redrive.
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/admin/web/webtest"
+	"github.com/postrider/postrider/internal/servertest"
+)
+
+// pictures is the folder for the pictures of all pages; "" takes none.
+var pictures = os.Getenv("POSTRIDER_TEST_PICTURES")
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// somebody is signed in with a role.
+type somebody admin.Role
+
+// Authorize implements web.Authorizer.
+func (s somebody) Authorize(*http.Request) (admin.Principal, error) {
+	return admin.Principal{Issuer: "test", Subject: "anna", Role: admin.Role(s)}, nil
+}
+
+// site is a served administration of a shop.
+type site struct {
+	shop    *webtest.Shop
+	service *admin.Service
+	url     string
+}
+
+func serve(t *testing.T, hostile bool) site {
+	t.Helper()
+	shop, err := webtest.New(t.Context(), hostile)
+	must(t, err)
+	service := admin.New(shop, admin.Config{Name: "shop", Show: []admin.Rule{
+		{Type: "*", Show: []string{"/number", "/currency", "/total", "/lines"}, Headers: []string{"trace"}},
+	}})
+	handler, err := web.New(service, web.Config{
+		Authorizer: somebody(admin.Admin), Environment: web.Environment{Name: "Production", Tone: "production"}, Version: "v1.4.0",
+	})
+	must(t, err)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return site{shop, service, server.URL}
+}
+
+// browser starts Chromium.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(servertest.Get(t, servertest.ChromiumBin)), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.UserDataDir(t.TempDir()))
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	must(t, chromedp.Do(ctx))
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// pages are the addresses of all kinds of pages, by name.
+func (s site) pages(t *testing.T) map[string]string {
+	t.Helper()
+	anna := admin.Principal{Issuer: "test", Subject: "anna", Role: admin.Admin}
+	causes, err := s.service.Causes(t.Context(), anna, webtest.Open, 10)
+	must(t, err)
+	review, err := s.service.StartReview(t.Context(), anna, admin.ReviewRedrive, webtest.Of(causes[0]))
+	must(t, err)
+	for i := range 3 {
+		_, err = s.service.RedriveDead(t.Context(), anna, int64(20+i), "")
+		must(t, err)
+	}
+	must(t, s.service.DiscardDead(t.Context(), anna, 30, "duplicate of 16"))
+	must(t, s.shop.Step(t.Context()))
+	return map[string]string{
+		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments",
+		"dead": "/dead", "dead-all": "/dead?view=all", "dead-group": admin.GroupPath(causes[0]), "dead-one": "/dead/2", "dead-redriven": "/dead/20",
+		"dead-edit": "/dead/2/edit", "dead-empty": "/dead?relay=payments", "review": "/reviews/" + review.ID, "redrive": "/redrives/1",
+		"held": "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
+		"message-dead": "/messages/" + s.shop.Dead, "message-delivered": "/messages/" + s.shop.Delivered, "key": admin.KeyPath(s.shop.Held),
+		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "activity": "/activity", "not-found": "/nowhere",
+	}
+}
+
+// layout finds what a page that scrolls sideways, or cells outside of their panel, have wrong.
+const layout = `(() => {
+	const wrong = [];
+	if (document.documentElement.scrollWidth > innerWidth) wrong.push('the page is ' + document.documentElement.scrollWidth + ' px wide');
+	for (const cell of document.querySelectorAll('td, th')) {
+		const panel = cell.closest('.panel'), c = cell.getBoundingClientRect();
+		if (!panel || !c.width || getComputedStyle(cell).clipPath !== 'none' || cell.closest('thead') && getComputedStyle(cell.closest('thead')).clipPath !== 'none') continue;
+		const p = panel.getBoundingClientRect();
+		if (c.right > p.right + 1 || c.left < p.left - 1) { wrong.push('a cell is outside of its panel: ' + cell.textContent.slice(0, 60)); break; }
+	}
+	for (const a of document.querySelectorAll('.nav a, .btn, summary')) {
+		const r = a.getBoundingClientRect();
+		if (r.height && r.height < 18) wrong.push('too low: ' + a.textContent);
+	}
+	return wrong.join('; ');
+})()`
+
+// TestPages: every page fits every width, in light and dark, with ordinary and with hostile texts.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	for _, hostile := range []bool{false, true} {
+		s := serve(t, hostile)
+		ctx := browser(t)
+		for name, path := range s.pages(t) {
+			for _, width := range []int64{360, 768, 1024, 1440} {
+				if hostile && width == 1024 {
+					continue
+				}
+				for _, scheme := range []string{"light", "dark"} {
+					if scheme == "dark" && (hostile || width != 360 && width != 1440) {
+						continue
+					}
+					s.page(t, ctx, hostile, name, path, width, scheme)
+				}
+			}
+		}
+	}
+}
+
+func (s site) page(t *testing.T, ctx context.Context, hostile bool, name, path string, width int64, scheme string) {
+	t.Helper()
+	media := func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	}
+	must(t, chromedp.Do(ctx, chromedp.Func(media), chromedp.EmulateViewport(width, 900), chromedp.Navigate(s.url+path)))
+	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
+	must(t, err)
+	var picture []byte
+	if pictures != "" && !hostile {
+		picture, err = chromedp.Run(ctx, chromedp.FullScreenshot(100))
+		must(t, err)
+	}
+	if wrong != "" {
+		t.Errorf("%s at %d px: %s", name, width, wrong)
+	}
+	if picture != nil {
+		must(t, os.WriteFile(filepath.Join(pictures, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), picture, 0o600))
+	}
+}
+
+// TestIncident: from the problem on the overview to the redrive, with the mouse and with the script.
+func TestIncident(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false)
+	ctx := browser(t)
+	must(t, chromedp.Do(ctx,
+		chromedp.EmulateViewport(390, 800), chromedp.Navigate(s.url+"/"),
+		chromedp.Click(`//a[contains(., "Review 200")]`), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`),
+		chromedp.Click(`//button[contains(., "Review redrive of 200")]`), chromedp.WaitVisible(`#why`),
+		chromedp.SendKeys(`#why`, "receiver fixed"), chromedp.Click(`//button[contains(., "Redrive 200 dead letters in production")]`),
+		chromedp.WaitVisible(`//h1[contains(., "Redrive 1")]`)))
+	address, err := chromedp.Run(ctx, chromedp.Location())
+	must(t, err)
+	must(t, chromedp.Do(ctx,
+		chromedp.Click(`//button[contains(., "Cancel redrive")]`), chromedp.WaitVisible(`//h1[contains(., "was cancelled")]`),
+		chromedp.Navigate(s.url+"/activity")))
+	title, err := chromedp.Run(ctx, chromedp.Text("main"))
+	must(t, err)
+	if !strings.HasSuffix(address, "/redrives/1") || !strings.Contains(title, "receiver fixed") || !strings.Contains(title, "anna") {
+		t.Errorf("at %s, activity:\n%s", address, title)
+	}
+}
+
+// TestSignIn: the link fills in the code, and the button signs in.
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	shop, err := webtest.New(t.Context(), false)
+	must(t, err)
+	handler, err := web.New(admin.New(shop, admin.Config{Name: "shop"}), web.Config{Environment: web.Environment{Name: "Production", Tone: "production"}})
+	must(t, err)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	code := handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
+	ctx := browser(t)
+	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(server.URL+"/dead"), chromedp.WaitVisible("#code")))
+	if pictures != "" {
+		picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(pictures, "sign-in-1440-light.png"), picture, 0o600))
+	}
+	must(t, chromedp.Do(ctx, chromedp.Navigate(server.URL+"/signin?code="+code), chromedp.Click(`//button[contains(., "Sign in")]`),
+		chromedp.WaitVisible(`//h1[contains(., "problems in shop")]`), chromedp.Click(".user summary"),
+		chromedp.Click(`//button[contains(., "Sign out")]`), chromedp.WaitVisible("#code")))
+}

@@ -1,0 +1,3 @@
+DROP TABLE IF EXISTS {prefix}audit;
+
+DROP TABLE IF EXISTS {prefix}auth;

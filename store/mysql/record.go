@@ -1,0 +1,62 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
+)
+
+// These are of the table {table}.
+const (
+	// listRecordsSQL: ?1 kind, ?2 ID or '', ?3 before or '', ?4 rows.
+	listRecordsSQL = `SELECT id, rev, at, expires_at, body FROM {table} WHERE kind = ?1 AND (?2 = '' OR id = ?2) AND (?3 = '' OR id < ?3)
+		AND (expires_at IS NULL OR expires_at > {now}) ORDER BY id DESC LIMIT ?4`
+	addRecordSQL = `INSERT INTO {table} (kind, id, at, expires_at, body) SELECT ?1, ?2, {now}, ?3, ?4 FROM DUAL
+		WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE kind = ?1 AND id = ?2)`
+	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = {now}, expires_at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5`
+	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= {now}`
+)
+
+func inTable(text string, table store.RecordTable) string {
+	return strings.ReplaceAll(text, "{table}", "{prefix}"+string(table))
+}
+
+// ListRecords implements store.Reader.
+func (r records) ListRecords(ctx context.Context, q store.RecordQuery) (out []store.Record, err error) {
+	args := []any{q.Kind, q.ID, q.Before, q.Limit}
+	err = r.each(ctx, inTable(listRecordsSQL, q.Table), args, func(rows *sql.Rows) error {
+		rec := store.Record{Table: q.Table, Kind: q.Kind}
+		var at int64
+		var expires sql.Null[int64]
+		err := rows.Scan(&rec.ID, &rec.Rev, &at, &expires, &rec.Body)
+		if rec.At = stored.Time(at); expires.Valid {
+			rec.Expires = stored.Time(expires.V)
+		}
+		out = append(out, rec)
+		return err
+	})
+	return out, err
+}
+
+// PutRecord implements store.Writer.
+func (r records) PutRecord(ctx context.Context, rec store.Record) error {
+	expires := sql.Null[int64]{V: rec.Expires.UnixMicro(), Valid: !rec.Expires.IsZero()}
+	text, args := addRecordSQL, []any{rec.Kind, rec.ID, expires, rec.Body}
+	switch {
+	case rec.Rev > 0:
+		text, args = changeRecordSQL, append(args, rec.Rev)
+	case expires.Valid:
+		if _, err := r.exec(ctx, inTable(removeExpiredSQL, rec.Table), rec.Kind); err != nil {
+			return err
+		}
+	}
+	n, err := r.exec(ctx, inTable(text, rec.Table), args...)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
+	}
+	return err
+}

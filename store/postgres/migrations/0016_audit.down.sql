@@ -1,0 +1,2 @@
+drop table {prefix}audit;
+drop table {prefix}auth;

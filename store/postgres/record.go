@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/store"
+)
+
+// These are of the table {table}.
+const (
+	// listRecordsSQL: $1 kind, $2 ID or '', $3 before or '', $4 rows. IDs are compared byte by byte, as the other stores do.
+	listRecordsSQL = `select id, rev, at, expires_at, body from {table}
+where kind = $1::text and ($2::text = '' or id = $2::text) and ($3::text = '' or id < $3::text collate "C")
+	and (expires_at is null or expires_at > clock_timestamp()) order by id collate "C" desc limit $4::int8`
+	addRecordSQL = `insert into {table} (kind, id, expires_at, body)
+values ($1::text, $2::text, $3::timestamptz, $4::bytea) on conflict do nothing`
+	changeRecordSQL = `update {table} set rev = rev + 1, at = clock_timestamp(), expires_at = $3::timestamptz, body = $4::bytea
+where kind = $1::text and id = $2::text and rev = $5::int8`
+	removeExpiredSQL = `delete from {table} where kind = $1::text and expires_at <= clock_timestamp()`
+)
+
+func inTable(text string, table store.RecordTable) string {
+	return strings.Replace(text, "{table}", "{"+string(table)+"}", 1)
+}
+
+// ListRecords implements store.Reader.
+func (r records) ListRecords(ctx context.Context, q store.RecordQuery) (out []store.Record, err error) {
+	args := []any{q.Kind, q.ID, q.Before, int64(q.Limit)}
+	err = r.query(ctx, inTable(listRecordsSQL, q.Table), args, func(rows pgx.Rows) error {
+		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (store.Record, error) {
+			rec := store.Record{Table: q.Table, Kind: q.Kind}
+			var expires *time.Time
+			err := row.Scan(&rec.ID, &rec.Rev, &rec.At, &expires, &rec.Body)
+			rec.At, rec.Expires = rec.At.UTC(), utc(expires)
+			return rec, err
+		})
+		return err
+	})
+	return out, err
+}
+
+// PutRecord implements store.Writer.
+func (r records) PutRecord(ctx context.Context, rec store.Record) error {
+	text, args := addRecordSQL, []any{rec.Kind, rec.ID, orNull(rec.Expires), rec.Body}
+	switch {
+	case rec.Rev > 0:
+		text, args = changeRecordSQL, append(args, rec.Rev)
+	case !rec.Expires.IsZero():
+		if err := r.exec(ctx, inTable(removeExpiredSQL, rec.Table), rec.Kind); err != nil {
+			return err
+		}
+	}
+	n, err := r.count(ctx, inTable(text, rec.Table), args...)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
+	}
+	return err
+}

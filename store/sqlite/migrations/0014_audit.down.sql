@@ -1,0 +1,2 @@
+DROP TABLE {prefix}audit;
+DROP TABLE {prefix}auth;

@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
+)
+
+// These are of the table {table}.
+const (
+	// listRecordsSQL: ?1 kind, ?2 ID or '', ?3 before or '', ?4 now, ?5 rows.
+	listRecordsSQL = `SELECT id, rev, at, expires_at, body FROM {table} WHERE kind = ?1 AND (?2 = '' OR id = ?2) AND (?3 = '' OR id < ?3)
+		AND (expires_at IS NULL OR expires_at > ?4) ORDER BY id DESC LIMIT ?5`
+	addRecordSQL     = `INSERT INTO {table} (kind, id, at, expires_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = ?3, expires_at = ?4, body = ?5 WHERE kind = ?1 AND id = ?2 AND rev = ?6`
+	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= ?`
+)
+
+func inTable(text string, table store.RecordTable) string {
+	return strings.Replace(text, "{table}", "{prefix}"+string(table), 1)
+}
+
+// ListRecords implements store.Reader.
+func (r records) ListRecords(ctx context.Context, q store.RecordQuery) (out []store.Record, err error) {
+	args := []any{q.Kind, q.ID, q.Before, r.now, q.Limit}
+	err = r.each(ctx, inTable(listRecordsSQL, q.Table), args, func(rows *sql.Rows) error {
+		rec := store.Record{Table: q.Table, Kind: q.Kind}
+		var at int64
+		var expires sql.Null[int64]
+		err := rows.Scan(&rec.ID, &rec.Rev, &at, &expires, &rec.Body)
+		if rec.At = stored.Time(at); expires.Valid {
+			rec.Expires = stored.Time(expires.V)
+		}
+		out = append(out, rec)
+		return err
+	})
+	return out, err
+}
+
+// PutRecord implements store.Writer.
+func (r records) PutRecord(ctx context.Context, rec store.Record) error {
+	expires := sql.Null[int64]{V: micro(rec.Expires), Valid: !rec.Expires.IsZero()}
+	text, args := addRecordSQL, []any{rec.Kind, rec.ID, r.now, expires, rec.Body}
+	switch {
+	case rec.Rev > 0:
+		text, args = changeRecordSQL, append(args, rec.Rev)
+	case expires.Valid:
+		if _, err := r.exec(ctx, inTable(removeExpiredSQL, rec.Table), rec.Kind, r.now); err != nil {
+			return err
+		}
+	}
+	n, err := r.exec(ctx, inTable(text, rec.Table), args...)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/store"
+)
+
+var recordTests = []test{
+	{name: "RecordsAreKeptByRevision", run: recordRevisions},
+	{name: "RecordsOfAKindAreListedNewestFirst", run: recordLists},
+	{name: "RecordsExpire", run: recordsExpire},
+	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
+	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
+}
+
+var recordTables = []store.RecordTable{store.WorkRecords, store.AuthRecords, store.AuditRecords}
+
+func (e *env) putRecord(r store.Record) error {
+	return e.Change(e.ctx, store.Operation{Method: "PutRecord", Doing: "put a record"}, func(w store.Writer) error {
+		return w.PutRecord(e.ctx, r)
+	})
+}
+
+func (e *env) listRecords(q store.RecordQuery) (out []store.Record) {
+	e.t.Helper()
+	e.must(e.View(e.ctx, store.Operation{Method: "ListRecords", Doing: "list records"}, func(r store.Reader) (err error) {
+		out, err = r.ListRecords(e.ctx, q)
+		return err
+	}), "list records")
+	return out
+}
+
+func recordRevisions(e *env) {
+	for _, table := range recordTables {
+		r := store.Record{Table: table, Kind: "review", ID: "a/ü", Body: []byte{0, 1, 0xff}}
+		e.must(e.putRecord(r), "add")
+		if err := e.putRecord(r); !errors.Is(err, store.ErrRecordChanged) {
+			e.t.Errorf("%s: the second one with the ID: %v", table, err)
+		}
+		q := store.RecordQuery{Table: table, Kind: "review", ID: r.ID, Limit: 10}
+		got := e.listRecords(q)
+		if len(got) != 1 || got[0].Rev != 1 || string(got[0].Body) != string(r.Body) || got[0].At.IsZero() || !got[0].Expires.IsZero() {
+			e.t.Fatalf("%s: %+v", table, got)
+		}
+		changed := got[0]
+		changed.Body = []byte("changed")
+		e.must(e.putRecord(changed), "change")
+		if err := e.putRecord(changed); !errors.Is(err, store.ErrRecordChanged) {
+			e.t.Errorf("%s: a change of an older revision: %v", table, err)
+		}
+		if got := e.listRecords(q); len(got) != 1 || got[0].Rev != 2 || string(got[0].Body) != "changed" {
+			e.t.Errorf("%s: %+v", table, got)
+		}
+	}
+}
+
+func recordLists(e *env) {
+	for _, table := range recordTables {
+		for _, id := range []string{"1", "3", "2"} {
+			e.must(e.putRecord(store.Record{Table: table, Kind: "a", ID: id, Body: []byte(id)}), "add")
+			e.must(e.putRecord(store.Record{Table: table, Kind: "b", ID: id, Body: []byte("other")}), "add")
+		}
+		for want, q := range map[string]store.RecordQuery{
+			"321": {Limit: 10}, "32": {Limit: 2}, "21": {Before: "3", Limit: 10}, "": {ID: "4", Limit: 10},
+		} {
+			got := ""
+			q.Table, q.Kind = table, "a"
+			for _, r := range e.listRecords(q) {
+				got += string(r.Body)
+			}
+			if got != want {
+				e.t.Errorf("%s: %+v lists %q, want %q", table, q, got, want)
+			}
+		}
+	}
+}
+
+func recordsExpire(e *env) {
+	r := store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Expires: time.Now().Add(-time.Hour), Body: []byte("{}")}
+	e.must(e.putRecord(r), "add")
+	q := store.RecordQuery{Table: r.Table, Kind: r.Kind, Limit: 10}
+	if got := e.listRecords(q); len(got) > 0 {
+		e.t.Errorf("an expired record is listed: %+v", got)
+	}
+	r.Expires = time.Now().Add(time.Hour)
+	e.must(e.putRecord(r), "add another one in its place")
+	if got := e.listRecords(q); len(got) != 1 || got[0].Rev != 1 || got[0].Expires.Sub(r.Expires).Abs() > time.Millisecond {
+		e.t.Errorf("%+v", got)
+	}
+}
+
+func recordRace(e *env) {
+	e.must(e.putRecord(store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Body: []byte("{}")}), "add")
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		wg.Go(func() {
+			errs[i] = e.putRecord(store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Rev: 1, Body: fmt.Append(nil, i)})
+		})
+	}
+	wg.Wait()
+	done := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			done++
+		case !errors.Is(err, store.ErrRecordChanged):
+			e.t.Error(err)
+		}
+	}
+	if done != 1 {
+		e.t.Errorf("%d of %d changes of one revision were made", done, len(errs))
+	}
+}
+
+// recordRollback fails before it changes anything in a store that cannot undo: the second record exists already.
+func recordRollback(e *env) {
+	e.must(e.putRecord(store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Body: []byte("{}")}), "add")
+	err := e.Change(e.ctx, store.Operation{Method: "PutRecord", Doing: "put a record"}, func(w store.Writer) error {
+		if err := w.PutRecord(e.ctx, store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Body: []byte("{}")}); err != nil {
+			return err
+		}
+		return w.PutRecord(e.ctx, store.Record{Table: store.AuditRecords, Kind: "action", ID: "1", Body: []byte("{}")})
+	})
+	if !errors.Is(err, store.ErrRecordChanged) {
+		e.t.Errorf("error %v", err)
+	}
+	if got := e.listRecords(store.RecordQuery{Table: store.AuditRecords, Kind: "action", Limit: 1}); len(got) > 0 {
+		e.t.Errorf("the audit has %+v", got)
+	}
+}
