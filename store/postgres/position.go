@@ -14,7 +14,7 @@ import (
 // The statements of positions: $1 kind, $2 ID, $3 body, $4 number. The first position is inserted, and every later one must
 // follow its predecessor.
 const (
-	positionColumns  = `id, rev, body, (extract(incarnation from clock_timestamp() - at) operator(pg_catalog.*) 1000000)::int8`
+	positionColumns  = `id, rev, body, (extract(epoch from clock_timestamp() - at) operator(pg_catalog.*) 1000000)::int8`
 	positionSQL      = `select ` + positionColumns + ` from {records} where kind = $1::text and id = $2::text`
 	positionsSQL     = `select ` + positionColumns + ` from {records} where kind = $1::text and left(id, length($2::text)) = $2::text order by id collate "C"`
 	firstPositionSQL = `insert into {records} (kind, id, body) values ($1::text, $2::text, $3::bytea) on conflict do nothing returning 1`
