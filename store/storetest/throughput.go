@@ -76,7 +76,7 @@ func backlogDrains(e *env) {
 func (e *env) busyRelay(j *journal, storm int) {
 	e.t.Helper()
 	cfg := e.quick()
-	cfg.MaxAttempts, cfg.Concurrency = 1_000_000, 1
+	cfg.MaxAttempts, cfg.Concurrency, cfg.PollMax = 1_000_000, 1, 50*time.Millisecond
 	cfg.BackoffBase, cfg.BackoffMax = time.Millisecond, time.Millisecond
 	e.start(cfg, func(_ context.Context, m *postrider.Message) error {
 		e.elapse(time.Millisecond)
