@@ -141,7 +141,7 @@ func TestReadModifyWriteInInTx(t *testing.T) {
 	execute(t, f.migrated(t, sqlite.Config{}), `CREATE TABLE stock (n INTEGER NOT NULL); INSERT INTO stock VALUES (0)`)
 	var wg sync.WaitGroup
 	for range handles {
-		s := newStore(t, f.open(t, ""), sqlite.Config{})
+		s := newStore(t, f.open(t, ""), sqlite.Config{BusyTimeout: time.Minute})
 		o, err := outbox.New(s, outbox.Config{Source: "shop"})
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestReadModifyWriteInInTx(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	got := fetchAll(t, newStore(t, f.open(t, ""), sqlite.Config{}))
+	got := fetchAll(t, newStore(t, f.open(t, ""), sqlite.Config{BusyTimeout: time.Minute}))
 	if len(got) != handles*workers*rounds {
 		t.Fatalf("%d messages, want %d", len(got), handles*workers*rounds)
 	}
