@@ -116,7 +116,7 @@ func (c *Consumer[Tx]) checkVersion(ctx context.Context, tx Tx, m *postrider.Mes
 // goesAhead says whether a message may overtake the parked messages of its key: by its version it precedes them, or has
 // been applied.
 func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Message) (bool, error) {
-	if !c.guards(m) {
+	if !c.guards(m) || c.handlesAgain(m) { // an applied version that is handled again waits like any other
 		return false, nil
 	}
 	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)

@@ -16,8 +16,12 @@ import (
 // find out up to where the log is the same. Reading resumes there, at most about twice as far back as the log has changed, and
 // what was processed is recognized by its ID.
 
-// addAnchor returns the anchors with one more at the end. Of those at similar distances from it, the oldest and the newest stay:
-// the one moves on to the next distance while the other is young.
+// So many of the newest anchors all stay: on a slow log, where a message can be older than its ID is kept, each of the last
+// messages is an anchor.
+const newestAnchors = 64
+
+// addAnchor returns the anchors with one more at the end. Beyond the newest ones, of those at similar distances from it, the oldest
+// and the newest stay: the one moves on to the next distance while the other is young.
 func addAnchor(anchors []store.LogAnchor, at postrider.Position) []store.LogAnchor {
 	out := make([]store.LogAnchor, 0, len(anchors)+1)
 	distance := func(a store.LogAnchor) int { return bits.Len64(uint64(at.Offset - a.Offset)) }
@@ -25,7 +29,7 @@ func addAnchor(anchors []store.LogAnchor, at postrider.Position) []store.LogAnch
 		switch {
 		case a.Offset >= at.Offset:
 			continue
-		case i > 0 && i+1 < len(anchors) && distance(anchors[i-1]) == distance(a) && distance(anchors[i+1]) == distance(a):
+		case i > 0 && i < len(anchors)-newestAnchors && distance(anchors[i-1]) == distance(a) && distance(anchors[i+1]) == distance(a):
 			continue
 		}
 		out = append(out, a)

@@ -19,7 +19,7 @@ func TestAnchors(t *testing.T) {
 		for step := range 5_000 {
 			at += 1 + rng.Int64N(longest)
 			anchors = addAnchor(anchors, postrider.Position{Offset: at, Mark: "m"})
-			if len(anchors) > 2*64 {
+			if len(anchors) > 2*64+newestAnchors {
 				t.Fatalf("%d anchors after %d moves", len(anchors), step+1)
 			}
 			for lost := int64(1); lost < at; lost *= 2 {
@@ -28,6 +28,9 @@ func TestAnchors(t *testing.T) {
 					if a.Offset <= at-lost {
 						kept = a.Offset
 					}
+				}
+				if lost < newestAnchors && longest == 1 && kept != max(at-lost, 0) {
+					t.Fatalf("of %d lost messages, reading resumes at %d, want %d", lost, kept, at-lost)
 				}
 				if back := at - kept; back > 4*lost+2*longest {
 					t.Fatalf("moves of up to %d: of %d lost messages, reading resumes %d back", longest, lost, back)

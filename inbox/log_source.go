@@ -312,6 +312,9 @@ type watchedStore[Tx any] struct {
 	src *logSource[Tx]
 }
 
+// Wraps says to a relay that another consumer of the name has the same store.
+func (s watchedStore[Tx]) Wraps() any { return s.parkedStore }
+
 // Heartbeat implements store.Leases.
 func (s watchedStore[Tx]) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
 	view, err := s.parkedStore.Heartbeat(ctx, name, owner, ttl)

@@ -182,6 +182,12 @@ func (t *transaction[Tx]) end() bool {
 	return !was
 }
 
+func (t *transaction[Tx]) open() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.ended
+}
+
 // keep drops everything that is not among the written IDs.
 func (t *transaction[Tx]) keep(written []string) {
 	there := make(map[string]bool, len(written))

@@ -17,10 +17,11 @@ import "context"
 // no hook runs. The outbox does not see savepoints of such a transaction: hooks are given the messages of those that were rolled
 // back, too.
 //
-// If ctx belongs to the transaction already, because InTx or Track gave it, it is returned unchanged, and ended does nothing: the
-// end is that of the outer call.
+// If ctx belongs to a transaction that has not ended, because InTx or Track gave it, it is returned unchanged, and ended does
+// nothing: tx is that transaction or nested in it, and the end is that of the outer call. For another transaction, begin with a
+// context of its own.
 func (o *Outbox[Tx]) Track(ctx context.Context, tx Tx) (tracked context.Context, ended func(err error)) {
-	if outer, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx]); ok && same(outer.tx, tx) {
+	if outer, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx]); ok && outer.open() {
 		return ctx, func(error) {}
 	}
 	t := &transaction[Tx]{tx: tx}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -210,9 +211,9 @@ func TestObserverOfTransactions(t *testing.T) {
 func TestObserverIsToldOfFailedOperations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var down bool
+		var down atomic.Bool
 		b := faulty(t, func(op string, done bool) error {
-			if down && !done && (op == "Fetch" || op == "Heartbeat") {
+			if down.Load() && !done && (op == "Fetch" || op == "Heartbeat") {
 				return errors.New("no database")
 			}
 			return nil
@@ -221,9 +222,9 @@ func TestObserverIsToldOfFailedOperations(t *testing.T) {
 		k := &broker{}
 		b.start(b.relay(relay.Config{Publisher: k, Observer: w.observer()}))
 		pass(time.Second)
-		down = true
+		down.Store(true)
 		pass(20 * time.Second)
-		down = false
+		down.Store(false)
 		w.mu.Lock()
 		if w.failed[relay.OperationFetch] == 0 || w.failed[relay.OperationLease] == 0 || w.leases[relay.LeaseExpired] != 4 {
 			t.Errorf("failed operations %v, leases %v", w.failed, w.leases)

@@ -28,12 +28,17 @@ type relayID struct {
 	name  string
 }
 
-// id returns what the relay shares with others of its name on its store.
+// id returns what the relay shares with others of its name on its store. A store that wraps another one may say which, by a
+// method Wraps.
 func (r *Relay) id() relayID {
-	if !reflect.ValueOf(r.store).Comparable() {
+	var of any = r.store
+	if w, ok := of.(interface{ Wraps() any }); ok {
+		of = w.Wraps()
+	}
+	if !reflect.ValueOf(of).Comparable() {
 		return relayID{r, r.cfg.Name}
 	}
-	return relayID{r.store, r.cfg.Name}
+	return relayID{of, r.cfg.Name}
 }
 
 func (id relayID) Add(w schedule.Work, n int) {

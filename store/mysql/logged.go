@@ -94,7 +94,8 @@ func (r records) CountAllParked(ctx context.Context, relay string, limit int) (n
 // ParkReplayed implements store.LogWriter. The cursors of the partitions stand for the leases, and whoever parks messages locks them.
 func (r records) ParkReplayed(ctx context.Context, m store.ReplayedMessages) (int, error) {
 	partitions, sequences := m.Places()
-	if _, err := stored.Column[int](ctx, r.txn.query, lockCursorsSQL, m.Relay, partitions); err != nil {
+	locked, err := stored.Column[int](ctx, r.txn.query, lockCursorsSQL, m.Relay, partitions)
+	if err != nil || len(locked) < len(slices.Compact(slices.Sorted(slices.Values(partitions)))) { // the relay was removed meanwhile
 		return 0, err
 	}
 	parked, err := r.lockParked(ctx, m.Relay, sequences)

@@ -70,7 +70,7 @@ func (m *transactionModel) step(ctx context.Context) {
 		_, err := m.tx.Exec(ctx, sql, args...)
 		m.note(name, err)
 	}
-	switch m.random.IntN(14) {
+	switch m.random.IntN(15) {
 	case 0, 1, 2, 3:
 		m.publish(ctx, m.tx)
 	case 4:
@@ -105,6 +105,10 @@ func (m *transactionModel) step(ctx context.Context) {
 	case 12:
 		_, err := m.tx.CopyFrom(ctx, pgx.Identifier{"public", "orders"}, []string{"id"}, pgx.CopyFromRows([][]any{{int64(1)}, {int64(2)}}))
 		m.note("copy", err)
+	case 14:
+		var n int
+		err := m.tx.QueryRow(ctx, "select $1::text", "not a number").Scan(&n)
+		m.note("scan", err)
 	case 13:
 		if m.random.IntN(4) == 0 {
 			_, err := m.tx.Conn().Exec(ctx, insertOrder, 3)

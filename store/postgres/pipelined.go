@@ -198,6 +198,13 @@ func (t *pipelinedTx) after(err error) error {
 	return err
 }
 
+// intact reports whether the server's transaction can go on after everything that was sent was answered.
+func (t *pipelinedTx) intact() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tx != nil && !t.conn.IsClosed() && t.conn.PgConn().TxStatus() == 'T'
+}
+
 func (t *pipelinedTx) serverAborted() bool { return t.conn.PgConn().TxStatus() == 'E' }
 
 // send sends a batch that begins with lead and returns its results, of which those of lead are read.

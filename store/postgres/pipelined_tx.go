@@ -102,9 +102,17 @@ func (t *pipelinedTx) LargeObjects() pgx.LargeObjects {
 	return tx.LargeObjects()
 }
 
-// Conn implements pgx.Tx. If the transaction cannot be begun, it closes the connection, so that nothing is executed outside it.
+// Conn implements pgx.Tx. If what waits cannot be sent, the transaction is aborted; if it was not even begun, Conn closes the
+// connection, so that nothing is executed outside it.
 func (t *pipelinedTx) Conn() *pgx.Conn {
-	if _, err := t.stopWaiting(t.context); err != nil && !errors.Is(err, pgx.ErrTxClosed) && t.conn.PgConn().TxStatus() == 'I' {
+	_, err := t.stopWaiting(t.context)
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) {
+		return t.conn
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.aborted = true
+	if c := t.conn.PgConn(); c.TxStatus() == 'I' && !c.IsBusy() {
 		_ = t.conn.Close(t.context) // err is the cause
 	}
 	return t.conn
@@ -206,7 +214,10 @@ func (r *pipelinedRows) Close() {
 		return
 	}
 	r.Rows.Close()
-	r.err = r.tx.done(cmp.Or(r.Rows.Err(), r.results.Close()))
+	closed := r.results.Close()
+	if r.err = cmp.Or(r.Rows.Err(), closed); !r.tx.intact() { // a failed Scan does not concern the server
+		r.err = r.tx.done(r.err)
+	}
 	r.results = nil
 }
 

@@ -118,6 +118,9 @@ func positionFollows[Tx any](e *inboxEnv[Tx]) {
 
 // positionFenced: a process that has lost its lease moves no position.
 func positionFenced[Tx any](e *inboxEnv[Tx]) {
+	if _, ok := e.store.(store.TxSettler[Tx]); !ok {
+		return // its consumers cannot read a log
+	}
 	e.must(e.store.Enroll(e.ctx, "c"), "enroll")
 	acquire := func(owner string) store.Lease {
 		leases, err := e.store.Acquire(e.ctx, "c", store.Owner{ID: owner, Host: "host"}, store.AcquireRequest{

@@ -281,6 +281,32 @@ func TestTurnBackFromAStuckCondition(t *testing.T) {
 	}
 }
 
+// TestRetryOfAnUnconfirmedDone: an operator did a step by hand, and its participant cannot undo its part. A retry asks the
+// participant again, in both directions.
+func TestRetryOfAnUnconfirmedDone(t *testing.T) {
+	t.Parallel()
+	d := saga(t, requested("charge"), requested("ship"))
+	for name, turn := range map[string][]Input{"forward": nil, "back": {says(VerbCompensate, "")}} {
+		in := after(t, d, `{}`, append([]Input{says(VerbDone, "charge")}, turn...)...)
+		for in.State.Steps["charge"].Status != StepStuck {
+			next, _, err := d.Advance(testPolicy, in, answer("charge", OutcomeFailed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next.State.Steps["charge"].Status == StepUndoing {
+				if next, _, err = d.Advance(testPolicy, next, fires(next)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			in = next
+		}
+		in, out, err := d.Advance(testPolicy, in, says(VerbRetry, ""))
+		if st := in.State.Steps["charge"]; err != nil || len(out.Commands) != 1 || !out.Commands[0].Undo {
+			t.Errorf("%s: retry sends %+v (%v), want the undo; charge is %s (%s)", name, out.Commands, err, st.Status, st.Reason)
+		}
+	}
+}
+
 // TestRetryKeepsSince: a participant compares when a command was first sent with the age of its records.
 func TestRetryKeepsSince(t *testing.T) {
 	t.Parallel()

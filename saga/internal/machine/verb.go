@@ -158,12 +158,16 @@ func ofStep(path string) string {
 
 func (t *transition) retryStep(path string) {
 	s, st := t.d.Step(path), t.s.Steps[path]
+	why := st.Reason
 	st.Reason = ""
 	switch {
 	case path == endPath || s == nil:
 		delete(t.s.Steps, path)
 	case st.Owed && (t.s.Back || st.Skip || st.ByHand):
 		st.Status = StepDone // not undone yet
+		if st.ByHand && why != undoByHand {
+			st.Status = StepUnknown // what the participant did is not undone yet
+		}
 		t.sendUndo(s, st)
 	case st.Owed: // the same step for its participant, whose record says what happened
 		st.Status, st.Attempt, st.Asked = StepWaiting, 0, t.age
