@@ -1,4 +1,19 @@
 package admin
 
+// MaxDiscard is maxDiscard.
+const MaxDiscard = maxDiscard
+
 // Redacted is what a rule shows of a payload.
 func Redacted(r Rule, payload []byte) []Segment { return r.payload(payload) }
+
+// Digest is that of a review.
+func Digest(r Review) string {
+	digest, _ := r.digest()
+	return digest
+}
+
+// ForEditing is a payload with markers.
+func ForEditing(r Rule, payload []byte) (string, error) { return r.forEditing(payload) }
+
+// AfterEdit is the payload of an edited text.
+func AfterEdit(r Rule, original []byte, text string) ([]byte, error) { return r.edited(original, text) }
