@@ -256,7 +256,7 @@ func (s *Service) HeldKeys(ctx context.Context, p Principal, relay string, limit
 }
 
 // heldCause is cause for a held key, whose message's type is not known: it is shown if rules show all types.
-func (s *Service) heldCause(p Principal, cause string) string { return s.cause(p, "*", cause) }
+func (s *Service) heldCause(p Principal, cause string) string { return s.cause(p, anyType, cause) }
 
 // Queued is a message that is queued in a held key.
 type Queued struct {
@@ -272,7 +272,7 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 	if err != nil {
 		return h, nil, err
 	}
-	kind := "*"
+	kind := anyType
 	for _, q := range parked {
 		if q.Message.ID == h.MessageID {
 			kind = q.Message.Type

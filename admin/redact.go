@@ -54,10 +54,26 @@ func (s *Service) ruleFor(kind string) *Rule {
 	return nil
 }
 
-// seesCauses reports whether the principal gets causes as they are.
+// anyType stands for messages whose type is not known.
+const anyType = "*"
+
+// seesCauses reports whether the principal gets the causes of a type as they are; those of "" and anyType if it does of all types.
 func (s *Service) seesCauses(p Principal, kind string) bool {
+	if kind == "" || kind == anyType {
+		return s.showsAllCauses() && p.Role.May("Content")
+	}
 	rule := s.ruleFor(kind)
 	return rule != nil && rule.Causes && p.Role.May("Content")
+}
+
+// showsAllCauses reports whether rules show the causes of every type: one for all types does, and so does each one before it.
+func (s *Service) showsAllCauses() bool {
+	for _, r := range s.cfg.Show {
+		if !r.Causes || r.Type == anyType {
+			return r.Causes
+		}
+	}
+	return false
 }
 
 // cause returns a cause as the principal may see it.
