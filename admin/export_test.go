@@ -1,7 +1,11 @@
 package admin
 
-// MaxDiscard is maxDiscard.
-const MaxDiscard = maxDiscard
+const (
+	// MaxDiscard is maxDiscard.
+	MaxDiscard = maxDiscard
+	// RevocationsPage is revocationsPage.
+	RevocationsPage = revocationsPage
+)
 
 // Redacted is what a rule shows of a payload.
 func Redacted(r Rule, payload []byte) []Segment { return r.payload(payload) }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
@@ -170,6 +171,37 @@ func TestCodesEndAfterManyGuesses(t *testing.T) {
 	}
 	if r := s.request("POST", "/signin", url.Values{"code": {code}}.Encode(), form); r.StatusCode != http.StatusForbidden {
 		t.Errorf("after 25 guesses, the code signs in: %d", r.StatusCode)
+	}
+}
+
+// TestTokensAreNoGuesses: signing in with access tokens, valid or not, does not end codes.
+func TestTokensAreNoGuesses(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{})
+	code := s.handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
+	token, _, err := s.service.CreateToken(t.Context(), admin.Principal{Subject: "ada", Role: admin.Admin}, "ci", admin.Viewer, time.Hour)
+	must(t, err)
+	for range 25 {
+		if r := s.request("POST", "/signin", url.Values{"code": {token}}.Encode(), form); r.StatusCode != http.StatusSeeOther {
+			t.Fatalf("the token: %d", r.StatusCode)
+		}
+	}
+	if r := s.request("POST", "/signin", url.Values{"code": {code}}.Encode(), form); r.StatusCode != http.StatusSeeOther {
+		t.Errorf("the code after 25 tokens: %d", r.StatusCode)
+	}
+}
+
+// TestSignInIsSmall: a large body is not read before somebody has signed in.
+func TestSignInIsSmall(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{})
+	code := s.handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
+	large := url.Values{"code": {code}, "more": {strings.Repeat("x", 20<<10)}}.Encode()
+	if r := s.request("POST", "/signin", large, form); r.StatusCode != http.StatusForbidden {
+		t.Errorf("a large form: %d", r.StatusCode)
+	}
+	if r := s.request("POST", "/signin", url.Values{"code": {code}}.Encode(), form); r.StatusCode != http.StatusSeeOther {
+		t.Errorf("the code: %d", r.StatusCode)
 	}
 }
 
