@@ -21,3 +21,6 @@ func ForEditing(r Rule, payload []byte) (string, error) { return r.forEditing(pa
 
 // AfterEdit is the payload of an edited text.
 func AfterEdit(r Rule, original []byte, text string) ([]byte, error) { return r.edited(original, text) }
+
+// HasRule reports whether a rule applies to a type.
+func HasRule(s *Service, kind string) bool { return s.ruleFor(kind) != nil }

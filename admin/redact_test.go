@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"testing"
 
@@ -194,6 +195,37 @@ func TestCausesOfUnknownTypes(t *testing.T) {
 		}
 		if _, n, err := service.DeadLetters(t.Context(), viewer, store.DeadFilter{Cause: secret[:4]}, 0, 10); err != nil || n != 0 {
 			t.Errorf("%s: a viewer finds %d, %v", name, n, err)
+		}
+	}
+}
+
+// TestPatternsOfTypes: * stands for slashes too, and a malformed pattern hides.
+func TestPatternsOfTypes(t *testing.T) {
+	t.Parallel()
+	shows := func(kind string, patterns ...string) bool {
+		var rules []admin.Rule
+		for _, p := range patterns {
+			rules = append(rules, admin.Rule{Type: p, All: true})
+		}
+		return admin.HasRule(admin.New(nil, admin.Config{Show: rules}), kind)
+	}
+	for _, pattern := range []string{"com/acme/card.*", "com/*", "com.acme.*", "*"} {
+		if !shows("com/acme/card.charged", pattern) {
+			t.Errorf("%s does not match com/acme/card.charged", pattern)
+		}
+	}
+	if shows("com/acme/card.charged", "com/other/*") {
+		t.Error("com/other/* matches com/acme/card.charged")
+	}
+	if shows("order.placed", "order.[placed", "*") {
+		t.Error("what a malformed rule may be meant to hide is shown by the next rule")
+	}
+	for pattern, valid := range map[string]bool{"order.*": true, "order.[a-z]*": true, "order.[": false} {
+		if err := (admin.Rule{Type: pattern}).Validate(); errors.Is(err, path.ErrBadPattern) == valid {
+			t.Errorf("type %s: %v", pattern, err)
+		}
+		if err := (admin.Rule{Headers: []string{pattern}}).Validate(); errors.Is(err, path.ErrBadPattern) == valid {
+			t.Errorf("header %s: %v", pattern, err)
 		}
 	}
 }

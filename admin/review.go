@@ -231,8 +231,8 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 	if err := s.allow(ctx, p, "ExecuteReview", "review "+id); err != nil {
 		return r, 0, err
 	}
-	if x.Reason == "" {
-		return r, 0, ErrReason
+	if err := required(&x.Reason); err != nil {
+		return r, 0, err
 	}
 	err = s.store.View(ctx, store.Operation{Method: "ShowReview", Doing: "show a review"}, func(read store.Reader) error {
 		r, _, err = findReview(ctx, read, id)

@@ -137,6 +137,16 @@ func TestActionsAreOnRecord(t *testing.T) {
 	if err := service.DiscardDead(ctx, operator, 1, ""); !errors.Is(err, admin.ErrReason) {
 		t.Errorf("without a reason: %v", err)
 	}
+	for _, blank := range []string{" ", "\t\n\u00a0"} {
+		_, _, revealed := service.Reveal(ctx, boss, 1, blank)
+		_, _, executed := service.ExecuteReview(ctx, operator, "x", admin.Execution{Reason: blank})
+		_, decided := service.Decide(ctx, operator, store.Decision{Relay: "view", Key: "k", MessageID: "m", Verb: store.VerbSkip, Reason: blank})
+		for i, err := range []error{service.DiscardDead(ctx, operator, 1, blank), service.EditDead(ctx, operator, 1, "{}", 0, blank), revealed, executed, decided} {
+			if !errors.Is(err, admin.ErrReason) {
+				t.Errorf("action %d with a blank reason: %v", i, err)
+			}
+		}
+	}
 	must(t, service.DiscardDead(ctx, operator, 1, "duplicate"))
 	if err := service.DiscardDead(ctx, operator, 1, "again"); !errors.Is(err, deadletter.ErrResolved) {
 		t.Errorf("a second time: %v", err)

@@ -304,7 +304,14 @@ func TestHeldKeyAndEdit(t *testing.T) {
 	if status, body := s.post(path+"/decide", url.Values{"verb": {"dead"}, "message": {"another"}, "reason": {"x"}}); status != http.StatusConflict {
 		t.Errorf("a decision about another message: %d %s", status, body)
 	}
-	if status, _ := s.post(path+"/decide", url.Values{"verb": {"dead-all"}, "reason": {"broken"}}); status != http.StatusOK {
+	for _, verb := range []string{"skip", "dead", "dead-all"} {
+		if status, body := s.post(path+"/decide", url.Values{"verb": {verb}, "reason": {"x"}}); status != http.StatusBadRequest || !strings.Contains(body, "message_id") {
+			t.Errorf("%s of whatever blocks the key: %d", verb, status)
+		}
+	}
+	h, _, err := s.service.HeldKey(t.Context(), admin.Principal{Subject: "x", Role: admin.Viewer}, "to-hook", s.shop.Held, 0)
+	must(t, err)
+	if status, _ := s.post(path+"/decide", url.Values{"verb": {"dead-all"}, "message": {h.MessageID}, "reason": {"broken"}}); status != http.StatusOK {
 		t.Errorf("dead-letter all: %d", status)
 	}
 	_, body := s.get("/dead/2/edit")

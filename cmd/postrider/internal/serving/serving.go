@@ -70,6 +70,11 @@ func (o Options) Check() error {
 	if !loopback(a.Listen) && a.TLSCert == "" && !a.TLSProxy {
 		return fmt.Errorf("serve on %s: %w", a.Listen, ErrUnsafe)
 	}
+	for _, rule := range rules(a.Show) {
+		if err := rule.Validate(); err != nil {
+			return fmt.Errorf("the rules of admin.show: %w", err)
+		}
+	}
 	return nil
 }
 
