@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -48,7 +49,7 @@ const auditKind = "action"
 func newEntry(p Principal, a Action, on, path, reason string) Entry {
 	return Entry{
 		ID: postrider.NewID(), By: clean(p.String()), Issuer: clean(p.Issuer), Subject: clean(p.Subject), Via: p.Via,
-		Action: a, On: clean(on), Path: path, Reason: clean(reason), Result: Done,
+		Action: a, On: clean(on), Path: path, Reason: clean(strings.TrimSpace(reason)), Result: Done,
 	}
 }
 

@@ -124,8 +124,8 @@ func (s *Service) Reveal(ctx context.Context, p Principal, number int64, reason 
 	if err := s.allow(ctx, p, "Reveal", deadName(number)); err != nil {
 		return nil, nil, err
 	}
-	if reason == "" {
-		return nil, nil, ErrReason
+	if err := required(&reason); err != nil {
+		return nil, nil, err
 	}
 	if err := s.write(ctx, newEntry(p, "Reveal", deadName(number), deadPath(number), reason)); err != nil {
 		return nil, nil, fmt.Errorf("hidden values are shown only on record: %w", err)
@@ -158,8 +158,8 @@ func (s *Service) DiscardDead(ctx context.Context, p Principal, number int64, re
 	if err := s.allow(ctx, p, "DiscardDead", deadName(number)); err != nil {
 		return err
 	}
-	if reason == "" {
-		return ErrReason
+	if err := required(&reason); err != nil {
+		return err
 	}
 	rec := &recorded{entry: newEntry(p, "DiscardDead", deadName(number), deadPath(number), reason)}
 	return s.act(ctx, rec, func(records store.Records) error {
@@ -187,8 +187,8 @@ func (s *Service) EditDead(ctx context.Context, p Principal, number int64, text 
 	if err := s.allow(ctx, p, "EditDead", deadName(number)); err != nil {
 		return err
 	}
-	if reason == "" {
-		return ErrReason
+	if err := required(&reason); err != nil {
+		return err
 	}
 	l, err := s.dead().ShowDead(ctx, number)
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *Service) HeldKeys(ctx context.Context, p Principal, relay string, limit
 }
 
 // heldCause is cause for a held key, whose message's type is not known: it is shown if rules show all types.
-func (s *Service) heldCause(p Principal, cause string) string { return s.cause(p, "*", cause) }
+func (s *Service) heldCause(p Principal, cause string) string { return s.cause(p, anyType, cause) }
 
 // Queued is a message that is queued in a held key.
 type Queued struct {
@@ -272,7 +272,7 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 	if err != nil {
 		return h, nil, err
 	}
-	kind := "*"
+	kind := anyType
 	for _, q := range parked {
 		if q.Message.ID == h.MessageID {
 			kind = q.Message.Type
@@ -290,7 +290,7 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 const decideWithin = 3 * time.Second
 
 // Decide records a decision about a held key or a parked message, and waits a moment until it is applied. All but retries need a
-// reason. Errors: held.ErrNotApplied when the process that holds the key has not applied it yet; held.ErrRefused, store.ErrNotHeld,
+// reason and the ID of the message. Errors: ErrInput, held.ErrNotApplied when the process that holds the key has not applied it yet; held.ErrRefused, store.ErrNotHeld,
 // store.ErrNoParked, ErrReason.
 func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (store.Decision, error) {
 	on, path := "key "+d.Key+" of "+d.Relay, HeldPath(d.Relay, d.Key)
@@ -300,8 +300,13 @@ func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (st
 	if err := s.allow(ctx, p, "Decide", on); err != nil {
 		return d, err
 	}
-	if d.Verb != store.VerbRetry && d.Reason == "" {
-		return d, ErrReason
+	if d.Verb != store.VerbRetry {
+		if err := required(&d.Reason); err != nil {
+			return d, err
+		}
+		if d.MessageID == "" {
+			return d, fmt.Errorf("%w: name the blocking message (message_id), so that no other one is concerned", ErrInput)
+		}
 	}
 	words := map[store.Verb]string{
 		store.VerbRetry: "Retry", store.VerbSkip: "Skip", store.VerbDead: "Dead-letter", store.VerbDeadAll: "Dead-letter all",

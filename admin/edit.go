@@ -21,7 +21,24 @@ var (
 )
 
 // marker stands for a hidden value in an editor. It names its place, so that the value cannot be moved to another one.
-func marker(p []string) string { return "hidden value of /" + strings.Join(p, "/") }
+func marker(p []string) string {
+	if len(p) == 0 {
+		return "hidden value of the whole payload"
+	}
+	return markerPrefix + strings.TrimPrefix(pointer(p), "/")
+}
+
+const markerPrefix = "hidden value of /"
+
+// pointer is the JSON pointer to a path.
+func pointer(p []string) string {
+	var b strings.Builder
+	for _, name := range p {
+		b.WriteByte('/')
+		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+	}
+	return b.String()
+}
 
 // forEditing returns a payload in which markers stand for hidden values. The payload stays byte for byte as it is otherwise.
 func (r *Rule) forEditing(payload []byte) (string, error) {
@@ -63,7 +80,7 @@ func (r *Rule) edited(original []byte, text string) ([]byte, error) {
 	values := make(map[string][]byte, len(hidden))
 	for _, v := range hidden {
 		if values[marker(v.path)] != nil {
-			return nil, fmt.Errorf("the payload has two values at /%s, and one of them is hidden", strings.Join(v.path, "/"))
+			return nil, fmt.Errorf("the payload has two values at %s, and one of them is hidden", pointer(v.path))
 		}
 		values[marker(v.path)] = original[v.start:v.end]
 	}
@@ -71,12 +88,13 @@ func (r *Rule) edited(original []byte, text string) ([]byte, error) {
 	last := 0
 	err = walk([]byte(text), func(v place) (bool, error) {
 		var content string
-		if json.Unmarshal([]byte(text)[v.start:v.end], &content) != nil || !strings.HasPrefix(content, "hidden value of /") {
+		if json.Unmarshal([]byte(text)[v.start:v.end], &content) != nil ||
+			!strings.HasPrefix(content, markerPrefix) && content != marker(nil) {
 			return true, nil
 		}
 		value, known := values[content]
 		if !known || content != marker(v.path) {
-			return false, fmt.Errorf("%w: /%s", ErrMarker, strings.Join(v.path, "/"))
+			return false, fmt.Errorf("%w: %s", ErrMarker, pointer(v.path))
 		}
 		out.WriteString(text[last:v.start])
 		out.Write(value)

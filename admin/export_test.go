@@ -1,4 +1,26 @@
 package admin
 
+const (
+	// MaxDiscard is maxDiscard.
+	MaxDiscard = maxDiscard
+	// RevocationsPage is revocationsPage.
+	RevocationsPage = revocationsPage
+)
+
 // Redacted is what a rule shows of a payload.
 func Redacted(r Rule, payload []byte) []Segment { return r.payload(payload) }
+
+// Digest is that of a review.
+func Digest(r Review) string {
+	digest, _ := r.digest()
+	return digest
+}
+
+// ForEditing is a payload with markers.
+func ForEditing(r Rule, payload []byte) (string, error) { return r.forEditing(payload) }
+
+// AfterEdit is the payload of an edited text.
+func AfterEdit(r Rule, original []byte, text string) ([]byte, error) { return r.edited(original, text) }
+
+// HasRule reports whether a rule applies to a type.
+func HasRule(s *Service, kind string) bool { return s.ruleFor(kind) != nil }

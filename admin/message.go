@@ -30,7 +30,7 @@ func (s *Service) Key(ctx context.Context, p Principal, key string) (inspect.Exp
 		return inspect.Explanation{}, err
 	}
 	e, err := inspect.Key(ctx, s.store, key)
-	return s.explained(p, "*", e), err
+	return s.explained(p, anyType, e), err
 }
 
 // explained hides causes and the answers of receivers.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -13,9 +14,9 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// Rule says what is shown of messages of some types. The first rule that matches a type applies.
+// Rule says what is shown of messages of some types. The first rule that matches a type applies. See Rule.Validate.
 type Rule struct {
-	// Type is a pattern of types, in which * stands for any text: "order.*".
+	// Type is a pattern of types, in which * stands for any text: "order.*", "com/acme/order.*".
 	Type string
 	// Show are JSON pointers to the values that are shown, with everything in them; * stands for any name or index:
 	// "/items/*/sku". All shows the whole payload except what Hide points to.
@@ -44,20 +45,51 @@ type Header struct {
 // maxDepth is how deep the values of a payload may be nested to be shown.
 const maxDepth = 64
 
-// ruleFor returns the rule that applies to a type, nil if there is none.
+// Validate reports patterns of a rule that are malformed.
+func (r Rule) Validate() error {
+	for _, pattern := range append([]string{r.Type}, r.Headers...) {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%w: %q", err, pattern)
+		}
+	}
+	return nil
+}
+
+// ruleFor returns the rule that applies to a type, nil if there is none. A malformed rule could be meant for any type: it hides all
+// that no rule before it shows.
 func (s *Service) ruleFor(kind string) *Rule {
+	flat := func(text string) string { return strings.ReplaceAll(text, "/", ".") } // * stands for slashes too
 	for i := range s.cfg.Show {
-		if ok, err := path.Match(s.cfg.Show[i].Type, strings.ReplaceAll(kind, "/", ".")); ok && err == nil {
+		switch ok, err := path.Match(flat(s.cfg.Show[i].Type), flat(kind)); {
+		case err != nil:
+			return nil
+		case ok:
 			return &s.cfg.Show[i]
 		}
 	}
 	return nil
 }
 
-// seesCauses reports whether the principal gets causes as they are.
+// anyType stands for messages whose type is not known.
+const anyType = "*"
+
+// seesCauses reports whether the principal gets the causes of a type as they are; those of "" and anyType if it does of all types.
 func (s *Service) seesCauses(p Principal, kind string) bool {
+	if kind == "" || kind == anyType {
+		return s.showsAllCauses() && p.Role.May("Content")
+	}
 	rule := s.ruleFor(kind)
 	return rule != nil && rule.Causes && p.Role.May("Content")
+}
+
+// showsAllCauses reports whether rules show the causes of every type: one for all types does, and so does each one before it.
+func (s *Service) showsAllCauses() bool {
+	for _, r := range s.cfg.Show {
+		if !r.Causes || r.Type == anyType {
+			return r.Causes
+		}
+	}
+	return false
 }
 
 // cause returns a cause as the principal may see it.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"testing"
 
@@ -135,5 +136,96 @@ func TestEditKeepsHiddenValues(t *testing.T) {
 	want := fmt.Sprintf(`{"number": 43, "card": {"no": "%s"}, "items": [{"sku": "A", "note": "%[1]s"}]}`, secret)
 	if string(l.Message.Payload) != want {
 		t.Errorf("payload %s\nwant    %s", l.Message.Payload, want)
+	}
+}
+
+// TestMarkersKeepTheirPlaces: names with slashes give no two places the same marker.
+func TestMarkersKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rule                   admin.Rule
+		payload, forged, shown string
+	}{
+		"a name with a slash":      {admin.Rule{All: true, Hide: []string{"/a~1b"}}, `{"a/b":"s3cret"}`, `{"a":{"b":"hidden value of /a/b"}}`, `{"a/b":"hidden value of /a~1b"}`},
+		"the forged one, escaped":  {admin.Rule{All: true, Hide: []string{"/a~1b"}}, `{"a/b":"s3cret"}`, `{"a":{"b":"hidden value of /a~1b"}}`, ""},
+		"a name with a tilde":      {admin.Rule{All: true, Hide: []string{"/a~01b"}}, `{"a~1b":"s3cret"}`, `{"a/b":"hidden value of /a~1b"}`, `{"a~1b":"hidden value of /a~01b"}`},
+		"the whole payload":        {admin.Rule{Show: []string{"/*"}}, `"s3cret"`, `{"":"hidden value of /"}`, `"hidden value of the whole payload"`},
+		"the whole in another one": {admin.Rule{Show: []string{"/*"}}, `"s3cret"`, `{"":"hidden value of the whole payload"}`, ""},
+	} {
+		text, err := admin.ForEditing(tt.rule, []byte(tt.payload))
+		if must(t, err); tt.shown != "" && text != tt.shown {
+			t.Errorf("%s: for editing: %s, want %s", name, text, tt.shown)
+		}
+		if got, err := admin.AfterEdit(tt.rule, []byte(tt.payload), tt.forged); !errors.Is(err, admin.ErrMarker) {
+			t.Errorf("%s: an edit moves the value: %s, %v", name, got, err)
+		}
+		if got, err := admin.AfterEdit(tt.rule, []byte(tt.payload), text); err != nil || string(got) != tt.payload {
+			t.Errorf("%s: unchanged: %s, %v", name, got, err)
+		}
+	}
+}
+
+// TestCausesOfUnknownTypes: where the type of a message is not known, its cause is shown, and can be searched, only if rules show the
+// causes of all types.
+func TestCausesOfUnknownTypes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rules []admin.Rule
+		shown bool
+	}{
+		"a rule for all":          {[]admin.Rule{{Type: "*", Causes: true}}, true},
+		"a hidden type before it": {[]admin.Rule{{Type: "order.*"}, {Type: "*", Causes: true}}, false},
+		"a shown type before it":  {[]admin.Rule{{Type: "payment.*", Causes: true}, {Type: "*", Causes: true}}, true},
+		"a hidden type after it":  {[]admin.Rule{{Type: "*", Causes: true}, {Type: "order.*"}}, true},
+		"no rule for all":         {[]admin.Rule{{Type: "payment.*", Causes: true}}, false},
+		"a rule for all without":  {[]admin.Rule{{Type: "*"}, {Type: "*", Causes: true}}, false},
+	} {
+		_, service := withDead(t, 1, tt.rules...)
+		l, n, err := service.DeadLetters(t.Context(), operator, store.DeadFilter{Cause: secret[:4]}, 0, 10)
+		if must(t, err); (n == 1) != tt.shown {
+			t.Errorf("%s: a search by text finds %d: %+v", name, n, l)
+		}
+		d, _, err := service.DeadLetter(t.Context(), operator, 1)
+		must(t, err)
+		e, err := service.Key(t.Context(), operator, d.Message.Key)
+		must(t, err)
+		text, err := json.Marshal(e)
+		if must(t, err); !tt.shown && strings.Contains(string(text), secret) {
+			t.Errorf("%s: the key's page has the cause: %s", name, text)
+		}
+		if _, n, err := service.DeadLetters(t.Context(), viewer, store.DeadFilter{Cause: secret[:4]}, 0, 10); err != nil || n != 0 {
+			t.Errorf("%s: a viewer finds %d, %v", name, n, err)
+		}
+	}
+}
+
+// TestPatternsOfTypes: * stands for slashes too, and a malformed pattern hides.
+func TestPatternsOfTypes(t *testing.T) {
+	t.Parallel()
+	shows := func(kind string, patterns ...string) bool {
+		var rules []admin.Rule
+		for _, p := range patterns {
+			rules = append(rules, admin.Rule{Type: p, All: true})
+		}
+		return admin.HasRule(admin.New(nil, admin.Config{Show: rules}), kind)
+	}
+	for _, pattern := range []string{"com/acme/card.*", "com/*", "com.acme.*", "*"} {
+		if !shows("com/acme/card.charged", pattern) {
+			t.Errorf("%s does not match com/acme/card.charged", pattern)
+		}
+	}
+	if shows("com/acme/card.charged", "com/other/*") {
+		t.Error("com/other/* matches com/acme/card.charged")
+	}
+	if shows("order.placed", "order.[placed", "*") {
+		t.Error("what a malformed rule may be meant to hide is shown by the next rule")
+	}
+	for pattern, valid := range map[string]bool{"order.*": true, "order.[a-z]*": true, "order.[": false} {
+		if err := (admin.Rule{Type: pattern}).Validate(); errors.Is(err, path.ErrBadPattern) == valid {
+			t.Errorf("type %s: %v", pattern, err)
+		}
+		if err := (admin.Rule{Headers: []string{pattern}}).Validate(); errors.Is(err, path.ErrBadPattern) == valid {
+			t.Errorf("header %s: %v", pattern, err)
+		}
 	}
 }

@@ -123,6 +123,9 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 		if err := r.count(ctx, w); err != nil {
 			return err
 		}
+		if err := r.limited(); err != nil {
+			return err
+		}
 		body, err := json.Marshal(r)
 		if err != nil {
 			return err
@@ -175,6 +178,17 @@ func (r *Review) count(ctx context.Context, w store.Writer) (err error) {
 	return err
 }
 
+// limited returns an error unless the set of the review has a limit: an UpTo of 0 means none to the store.
+func (r *Review) limited() error {
+	switch {
+	case r.Included <= 0 || r.UpTo <= 0:
+		return fmt.Errorf("%w: no open dead letters match", ErrInput)
+	case r.Action == ReviewDiscard && r.Included > maxDiscard:
+		return fmt.Errorf("%w: %d dead letters match, and one review discards up to %d; narrow the filter", ErrInput, r.Included, maxDiscard)
+	}
+	return nil
+}
+
 // ShowReview returns a review. Errors: ErrNoReview.
 func (s *Service) ShowReview(ctx context.Context, p Principal, id string) (r Review, err error) {
 	if err := s.allow(ctx, p, "ShowReview", ""); err != nil {
@@ -217,8 +231,8 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 	if err := s.allow(ctx, p, "ExecuteReview", "review "+id); err != nil {
 		return r, 0, err
 	}
-	if x.Reason == "" {
-		return r, 0, ErrReason
+	if err := required(&x.Reason); err != nil {
+		return r, 0, err
 	}
 	err = s.store.View(ctx, store.Operation{Method: "ShowReview", Doing: "show a review"}, func(read store.Reader) error {
 		r, _, err = findReview(ctx, read, id)
@@ -234,13 +248,8 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 			_, err := dead.StartRedrive(ctx, deadletter.Plan{Filter: r.Filter, Rate: x.Rate, By: p.String(), UpTo: r.UpTo})
 			return err
 		}
-		for discarded < maxDiscard {
-			n, err := dead.DiscardUpTo(ctx, r.Filter, r.UpTo, p.String(), x.Reason, 0)
-			if discarded += n; err != nil || n == 0 {
-				return err
-			}
-		}
-		return nil
+		discarded, err = dead.DiscardUpTo(ctx, r.Filter, r.UpTo, p.String(), x.Reason, maxDiscard)
+		return err
 	})
 	return r, discarded, err
 }
@@ -256,26 +265,34 @@ func (s *Service) reviewed(p Principal, r *Review, x Execution) *recorded {
 		on, path = "discard "+on, "/dead?state=discarded"
 	}
 	rec := &recorded{entry: newEntry(p, action, on, path, x.Reason)}
+	var current Review
 	var stored store.Record
-	rec.check = func(ctx context.Context, w store.Writer) error {
-		now, found, err := findReview(ctx, w, r.ID)
-		if err != nil {
+	rec.check = func(ctx context.Context, w store.Writer) (err error) {
+		if current, stored, err = findReview(ctx, w, r.ID); err != nil {
 			return err
 		}
-		if now.Done || x.Digest != now.Digest {
-			return ErrReviewChanged
+		for _, v := range []*Review{r, &current} { // what is carried out, and what is on record
+			digest, err := v.digest()
+			if err != nil {
+				return err
+			}
+			if v.Done || x.Digest != digest {
+				return ErrReviewChanged
+			}
 		}
-		stored = found
-		return nil
+		return current.limited()
 	}
 	rec.complete = func(ctx context.Context, w store.Writer, n *noted) (err error) {
-		r.Done, r.Redrive = true, n.redrive.ID
-		if stored.Body, err = json.Marshal(r); err != nil {
+		current.Done, current.Redrive = true, n.redrive.ID
+		if stored.Body, err = json.Marshal(current); err != nil {
 			return err
 		}
 		err = w.PutRecord(ctx, stored)
 		if errors.Is(err, store.ErrRecordChanged) {
 			err = ErrReviewChanged
+		}
+		if err == nil {
+			*r = current
 		}
 		return err
 	}

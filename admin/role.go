@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Role is what somebody may do. Each role includes the ones before it.
@@ -51,6 +52,14 @@ var (
 	// ErrReason: an action that needs a reason has none.
 	ErrReason = errors.New("give a reason; it is kept on record")
 )
+
+// required removes the space around a reason, and returns ErrReason if nothing is left.
+func required(reason *string) error {
+	if *reason = strings.TrimSpace(*reason); *reason == "" {
+		return ErrReason
+	}
+	return nil
+}
 
 // ForbiddenError says which role an action needs. It is an ErrForbidden.
 type ForbiddenError struct {

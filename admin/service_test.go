@@ -137,6 +137,16 @@ func TestActionsAreOnRecord(t *testing.T) {
 	if err := service.DiscardDead(ctx, operator, 1, ""); !errors.Is(err, admin.ErrReason) {
 		t.Errorf("without a reason: %v", err)
 	}
+	for _, blank := range []string{" ", "\t\n\u00a0"} {
+		_, _, revealed := service.Reveal(ctx, boss, 1, blank)
+		_, _, executed := service.ExecuteReview(ctx, operator, "x", admin.Execution{Reason: blank})
+		_, decided := service.Decide(ctx, operator, store.Decision{Relay: "view", Key: "k", MessageID: "m", Verb: store.VerbSkip, Reason: blank})
+		for i, err := range []error{service.DiscardDead(ctx, operator, 1, blank), service.EditDead(ctx, operator, 1, "{}", 0, blank), revealed, executed, decided} {
+			if !errors.Is(err, admin.ErrReason) {
+				t.Errorf("action %d with a blank reason: %v", i, err)
+			}
+		}
+	}
 	must(t, service.DiscardDead(ctx, operator, 1, "duplicate"))
 	if err := service.DiscardDead(ctx, operator, 1, "again"); !errors.Is(err, deadletter.ErrResolved) {
 		t.Errorf("a second time: %v", err)
@@ -262,5 +272,86 @@ func TestTokens(t *testing.T) {
 		if strings.Contains(fmt.Sprint(r), text[20:]) {
 			t.Error("the audit has the secret of the token")
 		}
+	}
+}
+
+// withoutTokens is a store in which every access token has expired.
+type withoutTokens struct{ *memory.Store }
+
+func (w withoutTokens) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	return w.Store.View(ctx, op, func(r store.Reader) error { return do(noTokens{r}) })
+}
+
+type noTokens struct{ store.Reader }
+
+func (n noTokens) ListRecords(ctx context.Context, q store.RecordQuery) ([]store.Record, error) {
+	if q.Kind == "token" {
+		return nil, nil
+	}
+	return n.Reader.ListRecords(ctx, q)
+}
+
+// TestSessionEndsWithItsToken: a session lasts no longer than the token that it began with, and ends at once, in every process, when
+// the token is revoked.
+func TestSessionEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 0)
+	ctx := t.Context()
+	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, time.Hour)
+	must(t, err)
+	began, err := service.Clock(ctx)
+	must(t, err)
+	p, err := service.Authenticate(ctx, text)
+	must(t, err)
+	if ended, err := service.SessionEnded(ctx, p, began); ended || err != nil {
+		t.Errorf("of a valid token: %t, %v", ended, err)
+	}
+	if ended, err := admin.New(withoutTokens{s}, admin.Config{}).SessionEnded(ctx, p, began); !ended || err != nil {
+		t.Errorf("of an expired token: %t, %v", ended, err)
+	}
+	must(t, admin.New(s, admin.Config{}).RevokeToken(ctx, boss, token.ID)) // in another process
+	later, err := service.Clock(ctx)
+	must(t, err)
+	for _, began := range []time.Time{began, later.Add(time.Minute)} {
+		if ended, err := service.SessionEnded(ctx, p, began); !ended || err != nil {
+			t.Errorf("of a revoked token, begun at %s: %t, %v", began, ended, err)
+		}
+	}
+}
+
+// TestSignOutsStayKnown: each principal has one record of its last sign-out, and all of them are read.
+func TestSignOutsStayKnown(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 0)
+	ctx := t.Context()
+	began, err := service.Clock(ctx)
+	must(t, err)
+	for range 3 {
+		must(t, service.EndSessions(ctx, viewer))
+	}
+	count := func() (n int) {
+		must(t, s.View(ctx, store.Operation{Method: "Test"}, func(r store.Reader) error {
+			found, err := r.ListRecords(ctx, store.RecordQuery{Table: store.AuthRecords, Kind: "revocation", Limit: 10})
+			n = len(found)
+			return err
+		}))
+		return n
+	}
+	if n := count(); n != 1 {
+		t.Errorf("%d records of the sign-outs of one principal", n)
+	}
+	// More than one page, so that whichever page has the record of viewer is read.
+	others := 2*admin.RevocationsPage + 1
+	for i := range others {
+		must(t, service.EndSessions(ctx, admin.Principal{Issuer: "test", Subject: fmt.Sprint("u", i)}))
+	}
+	for i := range others {
+		p := admin.Principal{Issuer: "test", Subject: fmt.Sprint("u", i)}
+		if ended, err := service.SessionEnded(ctx, p, began); !ended || err != nil {
+			t.Fatalf("the session of %s goes on after signing out: %v", p, err)
+		}
+	}
+	if ended, err := service.SessionEnded(ctx, viewer, began); !ended || err != nil {
+		t.Errorf("the session of the first goes on: %v", err)
 	}
 }

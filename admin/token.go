@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -48,8 +47,9 @@ type storedToken struct {
 }
 
 const (
-	tokenKind   = "token"
-	tokenPrefix = "pr_"
+	tokenKind = "token"
+	// TokenPrefix begins every access token; no one-time code has it.
+	TokenPrefix = "pr_"
 	// MaxTokenLife is how long an access token is valid at most.
 	MaxTokenLife = 366 * 24 * time.Hour
 )
@@ -89,14 +89,14 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 	if err != nil {
 		return "", Token{}, err
 	}
-	return tokenPrefix + t.ID + "_" + base64.RawURLEncoding.EncodeToString(secret), t, nil
+	return TokenPrefix + t.ID + "_" + base64.RawURLEncoding.EncodeToString(secret), t, nil
 }
 
 // Authenticate returns the principal of an access token. Errors: ErrToken.
 func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
-	id, secret, ok := strings.Cut(strings.TrimPrefix(text, tokenPrefix), "_")
+	id, secret, ok := strings.Cut(strings.TrimPrefix(text, TokenPrefix), "_")
 	raw, err := base64.RawURLEncoding.DecodeString(secret)
-	if !ok || err != nil || id == "" || !strings.HasPrefix(text, tokenPrefix) {
+	if !ok || err != nil || id == "" || !strings.HasPrefix(text, TokenPrefix) {
 		return Principal{}, ErrToken
 	}
 	t, _, err := s.findToken(ctx, id)
@@ -165,19 +165,14 @@ func (s *Service) RevokeToken(ctx context.Context, p Principal, id string) error
 		return err
 	}
 	act := &recorded{entry: newEntry(p, "RevokeToken", "token "+t.Name, "", "")}
-	err = s.act(ctx, act, func(records store.Records) error {
+	return s.act(ctx, act, func(records store.Records) error {
 		return records.Change(ctx, store.Operation{Method: "RevokeToken", Doing: "revoke an access token"}, func(w store.Writer) error {
-			if err := w.PutRecord(ctx, rec); err != nil {
-				return err
-			}
-			return endSessions(ctx, w, Principal{Issuer: TokenIssuer, Subject: id})
+			return w.PutRecord(ctx, rec)
 		})
 	})
-	s.revoked.clear()
-	return err
 }
 
-// revocationKind is the kind of the records that end sessions. Their ID is the principal's, their time that of the end.
+// revocationKind is the kind of the records that end sessions. Each principal has one, whose time is that of the end.
 const revocationKind = "revocation"
 
 // SessionLife is how long a session lasts at most.
@@ -200,9 +195,12 @@ func sessionsOf(p Principal) string {
 
 // EndSessions ends all sessions that the principal has now, here at once and in other processes within seconds.
 func (s *Service) EndSessions(ctx context.Context, p Principal) error {
-	err := s.store.Change(ctx, store.Operation{Method: "EndSessions", Doing: "end sessions"}, func(w store.Writer) error {
-		return endSessions(ctx, w, p)
-	})
+	err := store.ErrRecordChanged
+	for errors.Is(err, store.ErrRecordChanged) { // by another one that ends them
+		err = s.store.Change(ctx, store.Operation{Method: "EndSessions", Doing: "end sessions"}, func(w store.Writer) error {
+			return endSessions(ctx, w, p)
+		})
+	}
 	s.revoked.clear()
 	return err
 }
@@ -212,10 +210,16 @@ func endSessions(ctx context.Context, w store.Writer, p Principal) error {
 	if err != nil {
 		return err
 	}
-	return w.PutRecord(ctx, store.Record{
-		Table: store.AuthRecords, Kind: revocationKind, ID: sessionsOf(p) + "/" + postrider.NewID(), Expires: now.Add(SessionLife + time.Hour),
-		Body: []byte("{}"),
-	})
+	rec := store.Record{Table: store.AuthRecords, Kind: revocationKind, ID: sessionsOf(p), Body: []byte("{}")}
+	found, err := w.ListRecords(ctx, store.RecordQuery{Table: rec.Table, Kind: rec.Kind, ID: rec.ID, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		rec = found[0]
+	}
+	rec.Expires = now.Add(SessionLife + time.Hour)
+	return w.PutRecord(ctx, rec)
 }
 
 // clear empties the cache.
@@ -231,27 +235,53 @@ func (s *Service) Clock(ctx context.Context) (time.Time, error) {
 	return r.Now.Add(time.Since(r.At)), err
 }
 
-// SessionEnded reports whether a session of the principal that began at a time has been ended.
+// SessionEnded reports whether a session of the principal that began at a time has been ended. One that began with an access token
+// ends with the token.
 func (s *Service) SessionEnded(ctx context.Context, p Principal, began time.Time) (bool, error) {
+	if p.Issuer == TokenIssuer {
+		t, _, err := s.findToken(ctx, p.Subject)
+		if errors.Is(err, ErrNoToken) {
+			return true, nil
+		}
+		if err != nil || t.Revoked {
+			return true, err
+		}
+	}
 	v := &s.revoked
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if time.Since(v.read) > revocationsFor {
-		var found []store.Record
-		err := s.store.View(ctx, store.Operation{Method: "EndSessions", Doing: "read ended sessions"}, func(r store.Reader) (err error) {
-			found, err = r.ListRecords(ctx, store.RecordQuery{Table: store.AuthRecords, Kind: revocationKind, Limit: 10_000})
-			return err
-		})
+		ending, err := s.endings(ctx)
 		if err != nil {
 			return true, err
 		}
-		v.read, v.ending = time.Now(), make(map[string]time.Time)
-		for _, r := range found {
-			id, _, _ := strings.Cut(r.ID, "/")
-			if r.At.After(v.ending[id]) {
-				v.ending[id] = r.At
-			}
-		}
+		v.read, v.ending = time.Now(), ending
 	}
 	return !v.ending[sessionsOf(p)].Before(began), nil
+}
+
+// revocationsPage is how many revocations are read at a time.
+const revocationsPage = 1000
+
+// endings reads until when the sessions of principals have ended.
+func (s *Service) endings(ctx context.Context) (map[string]time.Time, error) {
+	out := make(map[string]time.Time)
+	q := store.RecordQuery{Table: store.AuthRecords, Kind: revocationKind, Limit: revocationsPage}
+	for {
+		var found []store.Record
+		err := s.store.View(ctx, store.Operation{Method: "EndSessions", Doing: "read ended sessions"}, func(r store.Reader) (err error) {
+			found, err = r.ListRecords(ctx, q)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			out[r.ID] = r.At
+		}
+		if len(found) < q.Limit {
+			return out, nil
+		}
+		q.Before = found[len(found)-1].ID
+	}
 }

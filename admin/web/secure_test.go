@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
@@ -173,6 +174,37 @@ func TestCodesEndAfterManyGuesses(t *testing.T) {
 	}
 }
 
+// TestTokensAreNoGuesses: signing in with access tokens, valid or not, does not end codes.
+func TestTokensAreNoGuesses(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{})
+	code := s.handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
+	token, _, err := s.service.CreateToken(t.Context(), admin.Principal{Subject: "ada", Role: admin.Admin}, "ci", admin.Viewer, time.Hour)
+	must(t, err)
+	for range 25 {
+		if r := s.request("POST", "/signin", url.Values{"code": {token}}.Encode(), form); r.StatusCode != http.StatusSeeOther {
+			t.Fatalf("the token: %d", r.StatusCode)
+		}
+	}
+	if r := s.request("POST", "/signin", url.Values{"code": {code}}.Encode(), form); r.StatusCode != http.StatusSeeOther {
+		t.Errorf("the code after 25 tokens: %d", r.StatusCode)
+	}
+}
+
+// TestSignInIsSmall: a large body is not read before somebody has signed in.
+func TestSignInIsSmall(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{})
+	code := s.handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
+	large := url.Values{"code": {code}, "more": {strings.Repeat("x", 20<<10)}}.Encode()
+	if r := s.request("POST", "/signin", large, form); r.StatusCode != http.StatusForbidden {
+		t.Errorf("a large form: %d", r.StatusCode)
+	}
+	if r := s.request("POST", "/signin", url.Values{"code": {code}}.Encode(), form); r.StatusCode != http.StatusSeeOther {
+		t.Errorf("the code: %d", r.StatusCode)
+	}
+}
+
 // TestViewersChangeNothing: what pages leave out is refused too.
 func TestViewersChangeNothing(t *testing.T) {
 	t.Parallel()
@@ -272,7 +304,14 @@ func TestHeldKeyAndEdit(t *testing.T) {
 	if status, body := s.post(path+"/decide", url.Values{"verb": {"dead"}, "message": {"another"}, "reason": {"x"}}); status != http.StatusConflict {
 		t.Errorf("a decision about another message: %d %s", status, body)
 	}
-	if status, _ := s.post(path+"/decide", url.Values{"verb": {"dead-all"}, "reason": {"broken"}}); status != http.StatusOK {
+	for _, verb := range []string{"skip", "dead", "dead-all"} {
+		if status, body := s.post(path+"/decide", url.Values{"verb": {verb}, "reason": {"x"}}); status != http.StatusBadRequest || !strings.Contains(body, "message_id") {
+			t.Errorf("%s of whatever blocks the key: %d", verb, status)
+		}
+	}
+	h, _, err := s.service.HeldKey(t.Context(), admin.Principal{Subject: "x", Role: admin.Viewer}, "to-hook", s.shop.Held, 0)
+	must(t, err)
+	if status, _ := s.post(path+"/decide", url.Values{"verb": {"dead-all"}, "message": {h.MessageID}, "reason": {"broken"}}); status != http.StatusOK {
 		t.Errorf("dead-letter all: %d", status)
 	}
 	_, body := s.get("/dead/2/edit")

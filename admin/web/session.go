@@ -1,8 +1,10 @@
 package web
 
 import (
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -23,7 +25,8 @@ const (
 	// codeLife is how long a one-time code is valid, codeTries how many wrong ones are answered before all codes end.
 	codeLife  = 10 * time.Minute
 	codeTries = 20
-	// cookiePath of a session is the prefix, and its life that of sessions.
+	// maxSignIn is the largest body of a request to sign in, in bytes.
+	maxSignIn  = 16 << 10
 	codeIssuer = "code"
 )
 
@@ -131,7 +134,7 @@ func (s *sessions) open(value string) (v session, err error) {
 // IssueCode returns a code with which one browser can sign in as the principal, once, within ten minutes.
 func (h *Handler) IssueCode(p admin.Principal) string {
 	s := &h.sessions
-	code := base64.RawURLEncoding.EncodeToString(random(16))
+	code := rand.Text()
 	p.Issuer = codeIssuer
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,22 +246,20 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusNotFound, "There is no page at this address.")
 		return
 	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxSignIn)
 	code := strings.TrimSpace(r.PostFormValue("code"))
 	back := returnTo(r.PostFormValue("return_to"))
-	p, ok := h.sessions.redeem(code)
-	if !ok {
-		var err error
-		if p, err = h.service.Authenticate(r.Context(), code); err != nil && !errors.Is(err, admin.ErrToken) {
-			h.cfg.Logger.Warn("signing in failed", "error", err)
-			h.renderSignIn(w, http.StatusServiceUnavailable, signInData{Error: "The store cannot be read.", ReturnTo: back})
-			return
-		} else if err != nil {
-			h.renderSignIn(w, http.StatusForbidden, signInData{Error: "This code or token is not valid.", ReturnTo: back})
-			return
-		}
+	now, err := h.service.Clock(r.Context()) // what is revoked from now on ends the session
+	var p admin.Principal
+	if err == nil {
+		p, err = h.identify(r.Context(), code)
 	}
-	now, err := h.service.Clock(r.Context())
-	if err != nil {
+	switch {
+	case errors.Is(err, admin.ErrToken):
+		h.renderSignIn(w, http.StatusForbidden, signInData{Error: "This code or token is not valid.", ReturnTo: back})
+		return
+	case err != nil:
+		h.cfg.Logger.Warn("signing in failed", "error", err)
 		h.renderSignIn(w, http.StatusServiceUnavailable, signInData{Error: "The store cannot be read.", ReturnTo: back})
 		return
 	}
@@ -272,6 +273,17 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		back = h.cfg.Prefix + "/"
 	}
 	http.Redirect(w, r, back, http.StatusSeeOther)
+}
+
+// identify returns the principal of an access token or of a one-time code. Errors: admin.ErrToken.
+func (h *Handler) identify(ctx context.Context, text string) (admin.Principal, error) {
+	if strings.HasPrefix(text, admin.TokenPrefix) {
+		return h.service.Authenticate(ctx, text)
+	}
+	if p, ok := h.sessions.redeem(text); ok {
+		return p, nil
+	}
+	return admin.Principal{}, admin.ErrToken
 }
 
 func (s *sessions) with(value string, age int) *http.Cookie {

@@ -19,6 +19,7 @@ import (
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/bounded"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
@@ -41,6 +42,8 @@ const (
 	idleTimeout   = 2 * time.Minute
 	headerBytes   = 16 << 10
 	stopTimeout   = 5 * time.Second
+	// connections is how many connections are open at most.
+	connections = 256
 )
 
 // DefaultRole is the role of the printed link: who can write to a file may operate it.
@@ -66,6 +69,11 @@ func (o Options) Check() error {
 	}
 	if !loopback(a.Listen) && a.TLSCert == "" && !a.TLSProxy {
 		return fmt.Errorf("serve on %s: %w", a.Listen, ErrUnsafe)
+	}
+	for _, rule := range rules(a.Show) {
+		if err := rule.Validate(); err != nil {
+			return fmt.Errorf("the rules of admin.show: %w", err)
+		}
 	}
 	return nil
 }
@@ -117,7 +125,7 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.served.Go(func() { service.Run(ctx) })
 	s.served.Go(func() {
-		err := s.serve(listener, o)
+		err := s.serve(bounded.Listener(listener, connections), o)
 		if !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/bounded"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 )
 
@@ -82,8 +83,8 @@ func (p commands) listenAndServe(ctx context.Context, address, what string, mux 
 		ReadTimeout: healthTimeout, WriteTimeout: readyTimeout + healthTimeout, MaxHeaderBytes: healthHeaderBytes,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), // anyone who can connect causes these errors
 	}
-	h.server.SetKeepAlivesEnabled(false)                                                               // no connection is idle after its answer
-	h.served.Go(func() { _ = h.server.Serve(&bounded{Listener: listener, limit: healthConnections}) }) // returns when closed
+	h.server.SetKeepAlivesEnabled(false)                                                      // no connection is idle after its answer
+	h.served.Go(func() { _ = h.server.Serve(bounded.Listener(listener, healthConnections)) }) // returns when closed
 	logger.Info("answering "+what, "address", listener.Addr().String())
 	if p.Listening != nil {
 		p.Listening(listener.Addr())

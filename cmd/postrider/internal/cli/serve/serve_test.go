@@ -1,13 +1,17 @@
 package serve_test
 
 import (
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
@@ -65,4 +69,27 @@ func TestServeRefusesToBeUnsafe(t *testing.T) {
 		clitest.Fails(t, program.ExitUsage, "can be reached from other hosts", "serve", "--store", store, "--listen", address)
 	}
 	clitest.Fails(t, program.ExitUsage, "both a certificate and its key", "serve", "--store", store, "--tls-cert", "a.crt")
+}
+
+// TestConnectionsAreBounded: connections that send nothing do not keep others out. The oldest one is closed.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := clitest.Start(t, nil, "serve", "--store", clitest.NewOutbox(t), "--listen", "127.0.0.1:0", "--print-code")
+	<-r.Address
+	link, err := url.Parse(signIn.FindString(r.Err.String()))
+	clitest.Must(t, err)
+	var first net.Conn
+	for i := range 300 {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", link.Host)
+		clitest.Must(t, err)
+		defer c.Close()
+		if i == 0 {
+			first = c
+		}
+	}
+	clitest.Must(t, first.SetReadDeadline(time.Now().Add(8*time.Second))) // before the server stops waiting for a request
+	if _, err := first.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the oldest of 300 connections stays open")
+	}
+	r.End(t)
 }

@@ -1,4 +1,5 @@
-package relay
+// Package bounded limits the open connections of a server.
+package bounded
 
 import (
 	"container/list"
@@ -6,8 +7,10 @@ import (
 	"sync"
 )
 
-// bounded is a listener with a maximum number of open connections. One more closes the oldest, so that connections that send
+// Listener returns a listener with a maximum number of open connections. One more closes the oldest, so that connections that send
 // nothing cannot keep others out.
+func Listener(l net.Listener, limit int) net.Listener { return &bounded{Listener: l, limit: limit} }
+
 type bounded struct {
 	net.Listener
 	limit int

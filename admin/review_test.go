@@ -1,0 +1,93 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// TestReviewOfNothing: a review of an empty set is refused. Its limit would be 0, which means none.
+func TestReviewOfNothing(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 0)
+	for _, action := range []admin.ReviewAction{admin.ReviewRedrive, admin.ReviewDiscard} {
+		if r, err := service.StartReview(t.Context(), operator, action, store.DeadFilter{}); !errors.Is(err, admin.ErrInput) {
+			t.Errorf("%s: %+v, %v", action, r, err)
+		}
+	}
+	addDead(t, s, 2)
+	if _, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{Relay: "other"}); !errors.Is(err, admin.ErrInput) {
+		t.Errorf("of a relay without dead letters: %v", err)
+	}
+	// A record of an unlimited review, however it came about, is not carried out.
+	r, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{})
+	must(t, err)
+	r.UpTo, r.Included = 0, 0
+	r.Digest = admin.Digest(r)
+	rewrite(t, s, r)
+	if _, n, err := service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "x"}); !errors.Is(err, admin.ErrInput) || n != 0 {
+		t.Errorf("an unlimited review discards %d: %v", n, err)
+	}
+	left, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{})
+	if must(t, err); left != 2 {
+		t.Errorf("%d are open, want 2", left)
+	}
+}
+
+// TestDigestIsOfTheRecord: a record whose filter was changed is not carried out, although the digest in it was not.
+func TestDigestIsOfTheRecord(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 2)
+	r, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{Numbers: []int64{1}})
+	must(t, err)
+	r.Filter.Numbers = nil
+	rewrite(t, s, r)
+	x := admin.Execution{Digest: r.Digest, Reason: "x"}
+	if _, n, err := service.ExecuteReview(t.Context(), operator, r.ID, x); !errors.Is(err, admin.ErrReviewChanged) || n != 0 {
+		t.Errorf("%d discarded, %v", n, err)
+	}
+}
+
+// TestDiscardIsOneTransaction: what a review discards is all in the entry of the audit, and more than one review may discard is
+// refused beforehand.
+func TestDiscardIsOneTransaction(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 2500)
+	r, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{})
+	must(t, err)
+	done, n, err := service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "test data"})
+	if must(t, err); n != 2500 || !done.Done {
+		t.Errorf("%d were discarded: %+v", n, done)
+	}
+	if e := audit(t, s)[0]; e.Action != "ExecuteReview" || e.Count != 2500 {
+		t.Errorf("on record: %+v", e)
+	}
+	addDead(t, s, admin.MaxDiscard+1)
+	if _, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{}); !errors.Is(err, admin.ErrInput) {
+		t.Errorf("a discard of too many: %v", err)
+	}
+	if _, err := service.StartReview(t.Context(), operator, admin.ReviewRedrive, store.DeadFilter{}); err != nil {
+		t.Errorf("a redrive of as many: %v", err)
+	}
+}
+
+// rewrite replaces the record of a review.
+func rewrite(t *testing.T, s *memory.Store, r admin.Review) {
+	t.Helper()
+	body, err := json.Marshal(r)
+	must(t, err)
+	must(t, s.Change(t.Context(), store.Operation{Method: "Test"}, func(w store.Writer) error {
+		found, err := w.ListRecords(t.Context(), store.RecordQuery{Table: store.WorkRecords, Kind: "review", ID: r.ID, Limit: 1})
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("%d reviews, %w", len(found), err)
+		}
+		found[0].Body = body
+		return w.PutRecord(t.Context(), found[0])
+	}))
+}
