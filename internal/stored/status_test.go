@@ -34,7 +34,7 @@ func TestStatusRows(t *testing.T) {
 	want := store.Status{Now: at, Partitions: 2, Relays: []store.RelayStatus{
 		{
 			Name: "a", Kind: store.KindRelay, Topics: []string{"x"}, Backlog: most, Age: time.Minute, Parked: most,
-			Dead: store.Count{N: 2}, OldestDead: time.Hour, Delivered: 6, Failed: 2,
+			Dead: store.Count{N: 2}, OldestDead: time.Hour, OldestUndelivered: time.Minute, Delivered: 6, Failed: 2,
 			Partitions: []store.PartitionStatus{part(0, 6_000, time.Minute), part(1, 6_000, time.Second)},
 			Owners:     []store.OwnerStatus{process("a", "old", at.Add(-time.Hour)).OwnerStatus, process("a", "new", at).OwnerStatus},
 		},

@@ -17,8 +17,8 @@ type commands struct{ *program.Program }
 func (p commands) command() *cobra.Command {
 	return program.Group("dead", "List, inspect, repair, redrive and discard dead letters",
 		`A dead letter is the record of a message that a relay or consumer no longer tries: the message, its attempts and their
-errors. It stays open until you send the message back (redrive) or discard it, and then on record until a purge (postrider purge).
-See docs/operations/dead-letters.md.`,
+errors. It stays open until you send the message back (redrive) or discard it, and then on record until a purge
+(postrider purge). See docs/operations/dead-letters.md.`,
 		p.deadListCommand(), p.deadCountsCommand(), p.deadShowCommand(), p.deadEditCommand(), redrive.DeadCommand(p.Program),
 		p.deadDiscardCommand(), p.deadExportCommand(), p.deadImportCommand())
 }

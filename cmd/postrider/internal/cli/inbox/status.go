@@ -36,9 +36,9 @@ func (p commands) inboxStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show what consumers remember and what they have parked",
 		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks of
-ordered sources, and when each moved last), its positions in the logs that it reads in order, and its parked messages. A position
-has the lag (offsets of the log beyond it), and how many offsets the broker's retention removed before they were read, with the
-last range: publish those again if they matter. IDs must be remembered for longer than the source can
+ordered sources, and when each moved last), its positions in the logs that it reads in order, and its parked messages. A
+position has the lag (offsets of the log beyond it), and how many offsets the broker's retention removed before they were
+read, with the last range: publish those again if they matter. IDs must be remembered for longer than the source can
 redeliver a message and you can replay it. Each process counts the messages it processed and the duplicates it found
 (Consumer.Stats). For the lag of a consumer ask the broker; for that of a relay with transactions, "postrider status".
 In JSON, fields that end in _seconds are durations in seconds.`,

@@ -22,7 +22,8 @@ type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
 	return program.Group("purge", "Remove resolved dead letters for good, on the record",
-		"Dead letters stay after they were redriven or discarded. A purge removes them, and records who removed how many, when and why.",
+		"Dead letters stay after they were redriven or discarded. A purge removes them, and records who removed how many, when and
+why.",
 		p.deadCommand(), p.listCommand())
 }
 
@@ -37,9 +38,9 @@ func (p commands) deadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Remove dead letters that were redriven or discarded long ago",
-		Long: `Remove dead letters that were redriven or discarded long ago, with their edits, in transactions of up to 1,000. Open dead letters
-are always kept. So is a dead letter of a relay whose message the log still has: it says that the message is not to be delivered
-from there. Interrupted, the purge keeps a record of what it has removed; run it again for the rest.
+		Long: `Remove dead letters that were redriven or discarded long ago, with their edits, in transactions of up to 1,000. Open dead
+letters are always kept. So is a dead letter of a relay whose message the log still has: it says that the message is not to
+be delivered from there. Interrupted, the purge keeps a record of what it has removed; run it again for the rest.
 
 Export dead letters first if you need them: postrider dead export --state any.`,
 		Example: `  postrider purge dead --resolved-for 2160h --dry-run

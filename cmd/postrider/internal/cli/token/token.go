@@ -28,7 +28,8 @@ func (role) Allowed() []string { return []string{"viewer", "operator", "admin"} 
 func (p commands) command() *cobra.Command {
 	return program.Group("token", "Create, list and revoke access tokens",
 		`An access token signs a person in to the web UI, and a program to the HTTP API, with a role. It is shown once; the store
-keeps its hash. Whoever can write to the table of access in the database can create tokens (postrider migrate grants --role admin).`,
+keeps its hash. Whoever can write to the table of access in the database can create tokens
+(postrider migrate grants --role admin).`,
 		p.createCommand(), p.listCommand(), p.revokeCommand())
 }
 
