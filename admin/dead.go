@@ -190,17 +190,17 @@ func (s *Service) EditDead(ctx context.Context, p Principal, number int64, text 
 	if err := required(&reason); err != nil {
 		return err
 	}
-	l, err := s.dead().ShowDead(ctx, number)
-	if err != nil {
-		return err
-	}
-	payload, err := s.ruleFor(l.Message.Type).edited(l.Message.Payload, text)
-	if err != nil {
-		return err
-	}
 	rec := &recorded{entry: newEntry(p, "EditDead", deadName(number), deadPath(number), reason)}
 	return s.act(ctx, rec, func(records store.Records) error {
-		_, err := deadletter.New(records).EditDead(ctx, number, store.Edit{Payload: payload, Seen: seen, By: p.String(), Why: reason})
+		l, err := s.dead().ShowDead(ctx, number)
+		if err != nil {
+			return err
+		}
+		payload, err := s.ruleFor(l.Message.Type).edited(l.Message.Payload, text)
+		if err != nil {
+			return err
+		}
+		_, err = deadletter.New(records).EditDead(ctx, number, store.Edit{Payload: payload, Seen: seen, By: p.String(), Why: reason})
 		return err
 	})
 }
@@ -263,12 +263,15 @@ type Queued struct {
 	store.ParkedInfo
 }
 
-// HeldKey returns a held key with its first queued messages, without payloads. Errors: store.ErrNotHeld.
+// maxQueued is how many messages of a held key are shown at most.
+const maxQueued = 100
+
+// HeldKey returns a held key with up to limit of its first queued messages, 100 at most, without payloads. Errors: store.ErrNotHeld.
 func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, limit int) (h store.HeldInfo, queued []Queued, err error) {
 	if err := s.allow(ctx, p, "HeldKey", ""); err != nil {
 		return h, nil, err
 	}
-	h, parked, err := s.held().ShowHeld(ctx, relay, key, limit)
+	h, parked, err := s.held().ShowHeld(ctx, relay, key, min(limit, maxQueued))
 	if err != nil {
 		return h, nil, err
 	}
@@ -304,7 +307,10 @@ func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (st
 		if err := required(&d.Reason); err != nil {
 			return d, err
 		}
-		if d.MessageID == "" {
+		switch {
+		case d.Verb == store.VerbDeadAll && d.Key == "":
+			return d, fmt.Errorf("%w: %s is a decision about a held key", ErrInput, d.Verb)
+		case d.MessageID == "":
 			return d, fmt.Errorf("%w: name the blocking message (message_id), so that no other one is concerned", ErrInput)
 		}
 	}

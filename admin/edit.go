@@ -80,7 +80,7 @@ func (r *Rule) edited(original []byte, text string) ([]byte, error) {
 	values := make(map[string][]byte, len(hidden))
 	for _, v := range hidden {
 		if values[marker(v.path)] != nil {
-			return nil, fmt.Errorf("the payload has two values at %s, and one of them is hidden", pointer(v.path))
+			return nil, fmt.Errorf("%w: the payload has two values at %s, and one of them is hidden", ErrInput, pointer(v.path))
 		}
 		values[marker(v.path)] = original[v.start:v.end]
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -164,8 +163,12 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 	if err := s.allow(ctx, p, "Overview", ""); err != nil {
 		return Overview{}, err
 	}
-	s.latest.mu.Lock()
-	defer s.latest.mu.Unlock()
+	select {
+	case s.latest.turn <- struct{}{}:
+		defer func() { <-s.latest.turn }()
+	case <-ctx.Done():
+		return Overview{}, ctx.Err()
+	}
 	if time.Since(s.latest.at) < fresh {
 		return s.latest.overview, nil
 	}
@@ -178,7 +181,7 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 
 // latest is the last overview, which serves everybody for a second: it has nothing that depends on who asks.
 type latest struct {
-	mu       sync.Mutex
+	turn     chan struct{} // has room for one: whoever reads or makes it
 	at       time.Time
 	overview Overview
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -203,7 +202,7 @@ type shownJSON struct {
 	out     []Segment
 }
 
-var errDepth = errors.New("nested too deeply")
+var errDepth = fmt.Errorf("%w: the payload is nested too deeply", ErrInput)
 
 func (w *shownJSON) flush() {
 	if w.text.Len() > 0 {

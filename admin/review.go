@@ -226,13 +226,16 @@ type Execution struct {
 }
 
 // ExecuteReview carries out a review, once. It returns the review with the redrive that was started, and how many dead letters were
-// discarded. Errors: ErrReason, ErrNoReview, ErrReviewChanged.
+// discarded. Errors: ErrReason, ErrInput, ErrNoReview, ErrReviewChanged.
 func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x Execution) (r Review, discarded int, err error) {
 	if err := s.allow(ctx, p, "ExecuteReview", "review "+id); err != nil {
 		return r, 0, err
 	}
 	if err := required(&x.Reason); err != nil {
 		return r, 0, err
+	}
+	if err := (deadletter.Plan{Rate: x.Rate}).Validate(); err != nil {
+		return r, 0, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	err = s.store.View(ctx, store.Operation{Method: "ShowReview", Doing: "show a review"}, func(read store.Reader) error {
 		r, _, err = findReview(ctx, read, id)

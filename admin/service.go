@@ -52,7 +52,7 @@ func New(s Store, c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Service{store: s, cfg: c}
+	return &Service{store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}}
 }
 
 // Name is the name of the store.

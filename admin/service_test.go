@@ -151,6 +151,9 @@ func TestActionsAreOnRecord(t *testing.T) {
 	if err := service.DiscardDead(ctx, operator, 1, "again"); !errors.Is(err, deadletter.ErrResolved) {
 		t.Errorf("a second time: %v", err)
 	}
+	if err := service.EditDead(ctx, operator, 3, "{}", 0, "look"); !errors.Is(err, admin.ErrNotShown) {
+		t.Errorf("an edit of a hidden payload: %v", err)
+	}
 	r, err := service.RedriveDead(ctx, operator, 2, "")
 	must(t, err)
 	must(t, service.CancelRedrive(ctx, boss, r.ID, "mistake"))
@@ -160,15 +163,16 @@ func TestActionsAreOnRecord(t *testing.T) {
 	}
 	slices.Reverse(got)
 	want := []string{
-		"olga DiscardDead dead letter 1 done 1", "olga DiscardDead dead letter 1 failed 0", "olga RedriveDead redrive 1: dead letter 2 done 1",
+		"olga DiscardDead dead letter 1 done 1", "olga DiscardDead dead letter 1 failed 0", "olga EditDead dead letter 3 failed 0",
+		"olga RedriveDead redrive 1: dead letter 2 done 1",
 		"ada CancelRedrive redrive 1 done 0",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("on record:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	own, err := service.Activity(ctx, operator, "", 10)
-	if must(t, err); len(own) != 3 {
-		t.Errorf("an operator sees %d entries, want the 3 of her own", len(own))
+	if must(t, err); len(own) != 4 {
+		t.Errorf("an operator sees %d entries, want the 4 of her own", len(own))
 	}
 }
 

@@ -69,7 +69,7 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	t = Token{ID: strings.ToLower(rand.Text()[:10]), Name: clean(name), Role: role, By: p.String()}
+	t = Token{ID: strings.ToLower(rand.Text()[:tokenIDLength]), Name: clean(name), Role: role, By: p.String()}
 	rec := &recorded{entry: newEntry(p, "CreateToken", "token "+name+" ("+string(role)+")", "", "")}
 	err = s.act(ctx, rec, func(records store.Records) error {
 		return records.Change(ctx, store.Operation{Method: "CreateToken", Doing: "create an access token"}, func(w store.Writer) error {
@@ -113,7 +113,17 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 	return Principal{Issuer: TokenIssuer, Subject: t.ID, Name: t.Name, Role: t.Role, Via: "token"}, nil
 }
 
+// tokenIDLength is the length of the ID of a token, which has lower-case letters and digits.
+const tokenIDLength = 10
+
+func isTokenID(id string) bool {
+	return len(id) == tokenIDLength && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
 func (s *Service) findToken(ctx context.Context, id string) (t storedToken, rec store.Record, err error) {
+	if !isTokenID(id) { // stores refuse some texts
+		return t, rec, fmt.Errorf("%w: %q", ErrNoToken, id)
+	}
 	var found []store.Record
 	err = s.store.View(ctx, store.Operation{Method: "Authenticate", Doing: "check an access token"}, func(r store.Reader) (err error) {
 		found, err = r.ListRecords(ctx, store.RecordQuery{Table: store.AuthRecords, Kind: tokenKind, ID: id, Limit: 1})

@@ -30,6 +30,8 @@ var (
 	// ErrNotApplied: the decision is recorded, but not applied yet.
 	ErrNotApplied = errors.New("the decision is recorded and not applied yet; the process that holds the key's partition applies " +
 		"it when its present attempt has ended")
+	// ErrSeveral: the decision does not say which of several parked messages with the same ID it is about.
+	ErrSeveral = errors.New("several messages are parked")
 )
 
 const (

@@ -129,7 +129,8 @@ func (s Store) ShowDecision(ctx context.Context, id string) (d store.Decision, e
 // RecordDecision records a decision durably, to be applied by the process that holds the lease of the partition (see
 // Apply). The caller sets ID, Relay, Verb, By, Reason and what the decision is about: Key, and MessageID for the
 // message that is expected to block the key; or, for a parked message that waits by itself, MessageID without Key, and
-// Sequence if several have this ID. A decision with a known ID is not recorded again. Errors: store.ErrNotHeld, store.ErrNoParked.
+// Sequence if several have this ID. A decision with a known ID is not recorded again. Errors: store.ErrNotHeld, store.ErrNoParked,
+// ErrSeveral.
 func (s Store) RecordDecision(ctx context.Context, d store.Decision) error {
 	d.By, d.Reason = stored.Text(d.By), stored.Text(d.Reason)
 	op := store.Operation{Method: "RecordDecision", Doing: "record a decision"}
@@ -172,7 +173,7 @@ func locate(ctx context.Context, r store.Reader, d store.Decision) (store.Decisi
 		return d, fmt.Errorf("%w: message %s of relay %q is queued in the held key %q; decide about the key", store.ErrNoParked,
 			d.MessageID, d.Relay, found[0].Message.Key)
 	case len(alone) > 1:
-		return d, fmt.Errorf("%d messages with the ID %s are parked; choose one by its sequence", len(alone), d.MessageID)
+		return d, fmt.Errorf("%w: %d with the ID %s; choose one by its sequence", ErrSeveral, len(alone), d.MessageID)
 	}
 	m := alone[0]
 	d.Partition, d.Key, d.Sequence = m.Partition, m.Message.Key, m.Message.Sequence

@@ -119,7 +119,8 @@ func (h *Handler) edit(w http.ResponseWriter, r *http.Request, p admin.Principal
 		h.see(w, r, fmt.Sprintf("/dead/%d?done=edited", n), err)
 		return
 	}
-	d.Error = err.Error()
+	status, why := h.explain(r, err)
+	d.Error = why
 	out, pageErr := h.newPage(r, p, "/dead", "Edit dead letter")
 	if pageErr != nil {
 		h.failWith(w, r, pageErr)
@@ -127,7 +128,7 @@ func (h *Handler) edit(w http.ResponseWriter, r *http.Request, p admin.Principal
 	}
 	out.Crumbs, out.Data = deadCrumbs(n, "Edit"), d
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(min(statusOf(err), http.StatusConflict))
+	w.WriteHeader(status)
 	h.execute(w, "edit", out)
 }
 

@@ -138,7 +138,7 @@ func (h *Handler) statusRoutes() []apiRoute {
 		{"GET", "/held", "HeldKeys", "Held keys, longest held first.", []string{"relay", "limit"}, nil, []store.HeldInfo{}, func(c call) (any, error) {
 			return s.HeldKeys(c.r.Context(), c.p, c.v.Get("relay"), c.limit())
 		}},
-		{"GET", "/held/{relay}/{key}", "HeldKey", "A held key with its messages in order.", []string{"limit"}, nil, heldAnswer{}, func(c call) (any, error) {
+		{"GET", "/held/{relay}/{key}", "HeldKey", "A held key with its first messages in order, 100 at most.", []string{"limit"}, nil, heldAnswer{}, func(c call) (any, error) {
 			var out heldAnswer
 			var err error
 			out.Held, out.Queued, err = s.HeldKey(c.r.Context(), c.p, c.path("relay"), c.path("key"), c.limit())

@@ -207,13 +207,18 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 
 // failWith answers with the status that an error of the service has.
 func (h *Handler) failWith(w http.ResponseWriter, r *http.Request, err error) {
-	status := statusOf(err)
-	text := err.Error()
+	status, text := h.explain(r, err)
+	h.fail(w, r, status, text)
+}
+
+// explain returns the status and the text of an error. The text of an error of the store is only logged.
+func (h *Handler) explain(r *http.Request, err error) (status int, text string) {
+	status, text = statusOf(err), err.Error()
 	if status == http.StatusServiceUnavailable {
 		h.cfg.Logger.Warn("the administration cannot read or write the store", "path", r.URL.Path, "error", err)
 		text = "The store cannot be read or written now. Relays run in their own processes and may still be delivering."
 	}
-	h.fail(w, r, status, text)
+	return status, text
 }
 
 // statusOf is the HTTP status of an error of the service.
@@ -234,7 +239,7 @@ func statusOf(err error) int {
 	case is(deadletter.ErrNotFound, store.ErrNoRedrive, store.ErrNotHeld, store.ErrNoParked, store.ErrNoSaga, store.ErrUnknownRelay,
 		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken):
 		return http.StatusNotFound
-	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrRedrivenTooOften, held.ErrRefused,
+	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrRedrivenTooOften, held.ErrRefused, held.ErrSeveral,
 		admin.ErrReviewChanged, store.ErrRecordChanged):
 		return http.StatusConflict
 	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput):

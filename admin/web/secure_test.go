@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -100,6 +101,43 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 		if !c.HttpOnly || c.SameSite != http.SameSiteLaxMode {
 			t.Errorf("cookie %+v", c)
 		}
+	}
+}
+
+// TestNoHTTPSForLoopback: a browser is not told to require HTTPS of every program on a loopback address.
+func TestNoHTTPSForLoopback(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{Secure: true})
+	for host, want := range map[string]bool{"localhost:8686": false, "127.0.0.1": false, "[::1]:8686": false, "postrider.example.org": true} {
+		if got := s.request("GET", "/signin", "", map[string]string{"Host": host}).Header.Get("Strict-Transport-Security"); (got != "") != want {
+			t.Errorf("%s: %q", host, got)
+		}
+	}
+}
+
+// unreadable is a shop whose store fails when a dead letter is read.
+type unreadable struct{ admin.Store }
+
+func (u unreadable) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	if op.Method == "ShowDead" {
+		return errors.New("dial tcp 10.0.0.7:5432: connection refused")
+	}
+	return u.Store.View(ctx, op, do)
+}
+
+// TestStoreErrorsAreNotShown: the page of an edit that the store cannot take keeps the text, and does not show the error.
+func TestStoreErrorsAreNotShown(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{})
+	var err error
+	s.service = admin.New(unreadable{s.shop}, admin.Config{})
+	s.handler, err = web.New(s.service, web.Config{})
+	must(t, err)
+	s.server.Config.Handler = s.handler
+	s.signIn(admin.Operator)
+	status, body := s.post("/dead/2/edit", url.Values{"payload": {`{"mine": 1}`}, "seen": {"0"}, "reason": {"x"}})
+	if status != http.StatusServiceUnavailable || strings.Contains(body, "10.0.0.7") || !strings.Contains(body, "mine") || !strings.Contains(body, "The store cannot be") {
+		t.Errorf("%d\n%s", status, body)
 	}
 }
 

@@ -172,20 +172,26 @@ func (h *Handler) secured(next http.Handler) http.Handler {
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store")
-		if h.cfg.Secure {
+		// A browser would require HTTPS of all programs on a loopback address.
+		if h.cfg.Secure && !slices.Contains(Loopback, hostName(r)) {
 			header.Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		if len(h.cfg.Hosts) > 0 && !slices.Contains(h.cfg.Hosts, strings.Trim(host, "[]")) {
+		if len(h.cfg.Hosts) > 0 && !slices.Contains(h.cfg.Hosts, hostName(r)) {
 			http.Error(w, "This host name is not served here.", http.StatusMisdirectedRequest)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		inner.ServeHTTP(w, r)
 	})
+}
+
+// hostName is the host that a request names, without its port.
+func hostName(r *http.Request) string {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.Trim(host, "[]")
 }
 
 // Loopback are the hosts of a server on a loopback address.

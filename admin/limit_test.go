@@ -1,0 +1,96 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// down is a store that cannot be read.
+type down struct{ *memory.Store }
+
+var errDown = errors.New("no connection to 10.0.0.7")
+
+func (down) View(context.Context, store.Operation, func(store.Reader) error) error { return errDown }
+
+// TestTokenIDs: a text that cannot be an access token does not reach the store, some of which cannot take every text.
+func TestTokenIDs(t *testing.T) {
+	t.Parallel()
+	service := admin.New(down{memory.New(memory.Config{})}, admin.Config{})
+	for _, id := range []string{"x", "abcdefghi\x00", "ABCDEFGHIJ", strings.Repeat("a", 600), "\xff\xffcdefghij"} {
+		if _, err := service.Authenticate(t.Context(), "pr_"+id+"_AAAA"); !errors.Is(err, admin.ErrToken) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if _, err := service.Authenticate(t.Context(), "pr_abcdefghi7_AAAA"); !errors.Is(err, errDown) {
+		t.Errorf("a token while the store is down: %v", err)
+	}
+}
+
+// TestInputIsChecked: what a caller got wrong is an ErrInput, and not a failure of the store.
+func TestInputIsChecked(t *testing.T) {
+	t.Parallel()
+	_, service := withDead(t, 1)
+	r, err := service.StartReview(t.Context(), operator, admin.ReviewRedrive, store.DeadFilter{})
+	must(t, err)
+	x := admin.Execution{Digest: r.Digest, Reason: "fixed", Rate: -1}
+	if _, _, err := service.ExecuteReview(t.Context(), operator, r.ID, x); !errors.Is(err, admin.ErrInput) {
+		t.Errorf("a rate of -1: %v", err)
+	}
+	d := store.Decision{Relay: "view", MessageID: "m", Verb: store.VerbDeadAll, Reason: "broken"}
+	if _, err := service.Decide(t.Context(), operator, d); !errors.Is(err, admin.ErrInput) {
+		t.Errorf("all of a message: %v", err)
+	}
+	deep := []byte(strings.Repeat("[", 80) + strings.Repeat("]", 80))
+	if _, err := admin.ForEditing(admin.Rule{All: true}, deep); !errors.Is(err, admin.ErrInput) {
+		t.Errorf("a deep payload: %v", err)
+	}
+	if _, err := admin.AfterEdit(admin.Rule{All: true, Hide: []string{"/a"}}, []byte(`{"a":1,"a":2}`), "{}"); !errors.Is(err, admin.ErrInput) {
+		t.Errorf("a hidden value twice: %v", err)
+	}
+}
+
+// TestOverviewDoesNotBlock: whoever asks while another one waits for the store can give up.
+func TestOverviewDoesNotBlock(t *testing.T) {
+	t.Parallel()
+	reading, release := make(chan struct{}), make(chan struct{})
+	var once atomic.Bool
+	s := memory.New(memory.Config{Fault: func(string, bool) error {
+		if once.CompareAndSwap(false, true) {
+			close(reading)
+			<-release
+		}
+		return nil
+	}})
+	service := admin.New(s, admin.Config{})
+	ended := make(chan error)
+	go func() {
+		_, err := service.Overview(context.WithoutCancel(t.Context()), viewer)
+		ended <- err
+	}()
+	<-reading
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	gaveUp := make(chan error, 1)
+	go func() {
+		_, err := service.Overview(ctx, viewer)
+		gaveUp <- err
+	}()
+	select {
+	case err := <-gaveUp:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("gave up with %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a second caller cannot give up")
+	}
+	close(release)
+	must(t, <-ended)
+}
