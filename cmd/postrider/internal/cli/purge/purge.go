@@ -22,8 +22,7 @@ type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
 	return program.Group("purge", "Remove resolved dead letters for good, on the record",
-		"Dead letters stay after they were redriven or discarded. A purge removes them, and records who removed how many, when and
-why.",
+		"Dead letters stay after they were redriven or discarded. A purge removes them, and records who removed how many, when and\nwhy.",
 		p.deadCommand(), p.listCommand())
 }
 
