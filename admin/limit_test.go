@@ -78,13 +78,13 @@ func TestOverviewDoesNotBlock(t *testing.T) {
 	<-reading
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	gaveUp := make(chan error, 1)
+	timedOut := make(chan error, 1)
 	go func() {
 		_, err := service.Overview(ctx, viewer)
-		gaveUp <- err
+		timedOut <- err
 	}()
 	select {
-	case err := <-gaveUp:
+	case err := <-timedOut:
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("gave up with %v", err)
 		}
