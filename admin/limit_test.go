@@ -94,3 +94,56 @@ func TestOverviewDoesNotBlock(t *testing.T) {
 	close(release)
 	must(t, <-ended)
 }
+
+// counting counts the reads of a store.
+type counting struct {
+	*memory.Store
+	reads int
+}
+
+func (c *counting) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	c.reads++
+	return c.Store.View(ctx, op, do)
+}
+
+// TestActivityReadsLittle: a call reads a limited part of the audit, however few entries in it are the caller's, and says where to
+// continue.
+func TestActivityReadsLittle(t *testing.T) {
+	t.Parallel()
+	s := &counting{Store: memory.New(memory.Config{})}
+	service := admin.New(s, admin.Config{})
+	ctx := t.Context()
+	refused := func(p admin.Principal) {
+		if _, err := service.Tokens(ctx, p); !errors.Is(err, admin.ErrForbidden) {
+			t.Fatal(err)
+		}
+	}
+	refused(operator)
+	other := operator
+	other.Subject = "otto"
+	for range 2100 {
+		refused(other)
+	}
+	refused(operator)
+	s.reads = 0
+	own, next, err := service.Activity(ctx, operator, "", 5)
+	if must(t, err); len(own) != 1 || next == "" || s.reads > 10 {
+		t.Errorf("%d entries, next %q, after %d reads", len(own), next, s.reads)
+	}
+	own, next, err = service.Activity(ctx, operator, next, 5)
+	if must(t, err); len(own) != 1 || next != "" {
+		t.Errorf("then %d entries, next %q", len(own), next)
+	}
+	all := map[string]bool{}
+	for next, more := "", true; more; more = next != "" {
+		var page []admin.Entry
+		page, next, err = service.Activity(ctx, boss, next, 150)
+		must(t, err)
+		for _, e := range page {
+			all[e.ID] = true
+		}
+	}
+	if len(all) != 2102 {
+		t.Errorf("all pages have %d entries, want 2102", len(all))
+	}
+}
