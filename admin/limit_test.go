@@ -57,7 +57,7 @@ func TestInputIsChecked(t *testing.T) {
 	}
 }
 
-// TestOverviewDoesNotBlock: whoever asks while another one waits for the store can give up.
+// TestOverviewDoesNotBlock: a caller whose context ends does not wait for another one, who waits for the store.
 func TestOverviewDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	reading, release := make(chan struct{}), make(chan struct{})
@@ -78,18 +78,18 @@ func TestOverviewDoesNotBlock(t *testing.T) {
 	<-reading
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	gaveUp := make(chan error, 1)
+	second := make(chan error, 1)
 	go func() {
 		_, err := service.Overview(ctx, viewer)
-		gaveUp <- err
+		second <- err
 	}()
 	select {
-	case err := <-gaveUp:
+	case err := <-second:
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("gave up with %v", err)
+			t.Errorf("the second caller: %v", err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("a second caller cannot give up")
+		t.Error("a second caller waits although its context has ended")
 	}
 	close(release)
 	must(t, <-ended)
