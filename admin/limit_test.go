@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -145,5 +147,57 @@ func TestActivityReadsLittle(t *testing.T) {
 	}
 	if len(all) != 2102 {
 		t.Errorf("all pages have %d entries, want 2102", len(all))
+	}
+}
+
+// queued is a store with a held key that has any number of messages, several of which have the same ID.
+type queued struct{ *memory.Store }
+
+func (s queued) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	return s.Store.View(ctx, op, func(r store.Reader) error { return do(queuedReader{r}) })
+}
+
+func (s queued) Change(ctx context.Context, op store.Operation, do func(store.Writer) error) error {
+	return s.Store.Change(ctx, op, func(w store.Writer) error { return do(queuedWriter{w}) })
+}
+
+type queuedReader struct{ store.Reader }
+
+func (queuedReader) HeldKey(context.Context, string, string) (store.HeldInfo, error) {
+	return store.HeldInfo{}, nil
+}
+
+func (queuedReader) Queued(_ context.Context, _, _ string, limit int) (out []store.ParkedInfo, err error) {
+	for range limit {
+		out = append(out, store.ParkedInfo{Message: &postrider.Message{}})
+	}
+	return out, nil
+}
+
+type queuedWriter struct{ store.Writer }
+
+func (queuedWriter) ParkedByID(_ context.Context, _, id string) ([]store.ParkedInfo, error) {
+	p := store.ParkedInfo{Message: &postrider.Message{ID: id}, DueAt: time.Now()}
+	return []store.ParkedInfo{p, p}, nil
+}
+
+// TestHeldKeyShowsAHundred: the number of messages is limited, whatever the caller asks for.
+func TestHeldKeyShowsAHundred(t *testing.T) {
+	t.Parallel()
+	service := admin.New(queued{memory.New(memory.Config{})}, admin.Config{})
+	for limit, want := range map[int]int{0: 0, 7: 7, 1000: 100} {
+		if _, found, err := service.HeldKey(t.Context(), viewer, "view", "k", limit); err != nil || len(found) != want {
+			t.Errorf("of %d: %d, %v", limit, len(found), err)
+		}
+	}
+}
+
+// TestSeveralParked: a decision about one of several messages with the same ID has an error of its own.
+func TestSeveralParked(t *testing.T) {
+	t.Parallel()
+	service := admin.New(queued{memory.New(memory.Config{})}, admin.Config{})
+	d := store.Decision{Relay: "view", MessageID: "m", Verb: store.VerbRetry}
+	if _, err := service.Decide(t.Context(), operator, d); !errors.Is(err, held.ErrSeveral) {
+		t.Error(err)
 	}
 }
