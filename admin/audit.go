@@ -164,36 +164,42 @@ func (r *recorded) Change(ctx context.Context, op store.Operation, f func(store.
 }
 
 // Activity returns up to limit entries with IDs below before ("" for the newest), newest first: an admin's view has those of
-// everybody, an operator's the operator's own.
-func (s *Service) Activity(ctx context.Context, p Principal, before string, limit int) (out []Entry, err error) {
+// everybody, an operator's the operator's own. It looks at 2,000 entries at most. next is the ID to continue before, "" at the end.
+func (s *Service) Activity(ctx context.Context, p Principal, before string, limit int) (out []Entry, next string, err error) {
 	if err := s.allow(ctx, p, "Activity", ""); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	for len(out) < limit {
+	for range auditPages {
 		var found []store.Record
 		err := s.store.View(ctx, store.Operation{Method: "Audit", Doing: "read the audit"}, func(r store.Reader) (err error) {
 			found, err = r.ListRecords(ctx, store.RecordQuery{Table: store.AuditRecords, Kind: auditKind, Before: before, Limit: auditPage})
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		for _, r := range found {
+			if len(out) == limit {
+				return out, before, nil
+			}
 			var e Entry
 			if err := json.Unmarshal(r.Body, &e); err != nil {
-				return nil, fmt.Errorf("entry %s of the audit: %w", r.ID, err)
+				return nil, "", fmt.Errorf("entry %s of the audit: %w", r.ID, err)
 			}
 			if e.At = r.At; p.Role.Includes(Admin) || e.Subject == p.Subject && e.Issuer == p.Issuer {
 				out = append(out, e)
 			}
+			before = r.ID
 		}
 		if len(found) < auditPage {
-			break
+			return out, "", nil
 		}
-		before = found[len(found)-1].ID
 	}
-	return out[:min(len(out), limit)], nil
+	return out, before, nil
 }
 
-// auditPage is how many entries are read at a time.
-const auditPage = 200
+const (
+	// auditPage is how many entries are read at a time, auditPages how many times one call reads.
+	auditPage  = 200
+	auditPages = 10
+)

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -57,7 +59,7 @@ func TestInputIsChecked(t *testing.T) {
 	}
 }
 
-// TestOverviewDoesNotBlock: whoever asks while another one waits for the store can give up.
+// TestOverviewDoesNotBlock: a caller whose context ends does not wait for another one, who waits for the store.
 func TestOverviewDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	reading, release := make(chan struct{}), make(chan struct{})
@@ -78,19 +80,124 @@ func TestOverviewDoesNotBlock(t *testing.T) {
 	<-reading
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	timedOut := make(chan error, 1)
+	second := make(chan error, 1)
 	go func() {
 		_, err := service.Overview(ctx, viewer)
-		timedOut <- err
+		second <- err
 	}()
 	select {
-	case err := <-timedOut:
+	case err := <-second:
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("gave up with %v", err)
+			t.Errorf("the second caller: %v", err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("a second caller cannot give up")
+		t.Error("a second caller waits although its context has ended")
 	}
 	close(release)
 	must(t, <-ended)
+}
+
+// counting counts the reads of a store.
+type counting struct {
+	*memory.Store
+	reads int
+}
+
+func (c *counting) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	c.reads++
+	return c.Store.View(ctx, op, do)
+}
+
+// TestActivityReadsLittle: a call reads a limited part of the audit, however few entries in it are the caller's, and says where to
+// continue.
+func TestActivityReadsLittle(t *testing.T) {
+	t.Parallel()
+	s := &counting{Store: memory.New(memory.Config{})}
+	service := admin.New(s, admin.Config{})
+	ctx := t.Context()
+	refused := func(p admin.Principal) {
+		if _, err := service.Tokens(ctx, p); !errors.Is(err, admin.ErrForbidden) {
+			t.Fatal(err)
+		}
+	}
+	refused(operator)
+	other := operator
+	other.Subject = "otto"
+	for range 2100 {
+		refused(other)
+	}
+	refused(operator)
+	s.reads = 0
+	own, next, err := service.Activity(ctx, operator, "", 5)
+	if must(t, err); len(own) != 1 || next == "" || s.reads > 10 {
+		t.Errorf("%d entries, next %q, after %d reads", len(own), next, s.reads)
+	}
+	own, next, err = service.Activity(ctx, operator, next, 5)
+	if must(t, err); len(own) != 1 || next != "" {
+		t.Errorf("then %d entries, next %q", len(own), next)
+	}
+	all := map[string]bool{}
+	for next, more := "", true; more; more = next != "" {
+		var page []admin.Entry
+		page, next, err = service.Activity(ctx, boss, next, 150)
+		must(t, err)
+		for _, e := range page {
+			all[e.ID] = true
+		}
+	}
+	if len(all) != 2102 {
+		t.Errorf("all pages have %d entries, want 2102", len(all))
+	}
+}
+
+// queued is a store with a held key that has any number of messages, several of which have the same ID.
+type queued struct{ *memory.Store }
+
+func (s queued) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	return s.Store.View(ctx, op, func(r store.Reader) error { return do(queuedReader{r}) })
+}
+
+func (s queued) Change(ctx context.Context, op store.Operation, do func(store.Writer) error) error {
+	return s.Store.Change(ctx, op, func(w store.Writer) error { return do(queuedWriter{w}) })
+}
+
+type queuedReader struct{ store.Reader }
+
+func (queuedReader) HeldKey(context.Context, string, string) (store.HeldInfo, error) {
+	return store.HeldInfo{}, nil
+}
+
+func (queuedReader) Queued(_ context.Context, _, _ string, limit int) (out []store.ParkedInfo, err error) {
+	for range limit {
+		out = append(out, store.ParkedInfo{Message: &postrider.Message{}})
+	}
+	return out, nil
+}
+
+type queuedWriter struct{ store.Writer }
+
+func (queuedWriter) ParkedByID(_ context.Context, _, id string) ([]store.ParkedInfo, error) {
+	p := store.ParkedInfo{Message: &postrider.Message{ID: id}, DueAt: time.Now()}
+	return []store.ParkedInfo{p, p}, nil
+}
+
+// TestHeldKeyShowsAHundred: the number of messages is limited, whatever the caller asks for.
+func TestHeldKeyShowsAHundred(t *testing.T) {
+	t.Parallel()
+	service := admin.New(queued{memory.New(memory.Config{})}, admin.Config{})
+	for limit, want := range map[int]int{0: 0, 7: 7, 1000: 100} {
+		if _, found, err := service.HeldKey(t.Context(), viewer, "view", "k", limit); err != nil || len(found) != want {
+			t.Errorf("of %d: %d, %v", limit, len(found), err)
+		}
+	}
+}
+
+// TestSeveralParked: a decision about one of several messages with the same ID has an error of its own.
+func TestSeveralParked(t *testing.T) {
+	t.Parallel()
+	service := admin.New(queued{memory.New(memory.Config{})}, admin.Config{})
+	d := store.Decision{Relay: "view", MessageID: "m", Verb: store.VerbRetry}
+	if _, err := service.Decide(t.Context(), operator, d); !errors.Is(err, held.ErrSeveral) {
+		t.Error(err)
+	}
 }

@@ -107,7 +107,7 @@ func TestEveryMethodNeedsARole(t *testing.T) {
 // audit returns all entries, newest first.
 func audit(t *testing.T, s admin.Store) []admin.Entry {
 	t.Helper()
-	entries, err := admin.New(s, admin.Config{}).Activity(t.Context(), boss, "", 1000)
+	entries, _, err := admin.New(s, admin.Config{}).Activity(t.Context(), boss, "", 1000)
 	must(t, err)
 	return entries
 }
@@ -170,7 +170,7 @@ func TestActionsAreOnRecord(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("on record:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	own, err := service.Activity(ctx, operator, "", 10)
+	own, _, err := service.Activity(ctx, operator, "", 10)
 	if must(t, err); len(own) != 4 {
 		t.Errorf("an operator sees %d entries, want the 4 of her own", len(own))
 	}

@@ -110,6 +110,11 @@ type (
 		admin.Review
 		Discarded int `json:"discarded,omitempty"`
 	}
+	activityAnswer struct {
+		Entries []admin.Entry `json:"entries"`
+		// Next is the ID to continue before, "" at the end.
+		Next string `json:"next,omitempty"`
+	}
 	sagasAnswer struct {
 		Sagas  []store.SagaSummary `json:"sagas"`
 		Counts []store.SagaCount   `json:"counts"`
@@ -186,8 +191,11 @@ func (h *Handler) readRoutes() []apiRoute {
 		{"GET", "/sagas/{id}", "Saga", "A saga with its history, without its data.", nil, nil, admin.Saga{}, func(c call) (any, error) {
 			return s.Saga(c.r.Context(), c.p, c.path("id"))
 		}},
-		{"GET", "/activity", "Activity", "Who did what, newest first: an admin sees everybody's actions.", []string{"before", "limit"}, nil, []admin.Entry{}, func(c call) (any, error) {
-			return s.Activity(c.r.Context(), c.p, c.v.Get("before"), c.limit())
+		{"GET", "/activity", "Activity", "Who did what, newest first: an admin sees everybody's actions.", []string{"before", "limit"}, nil, activityAnswer{}, func(c call) (any, error) {
+			var out activityAnswer
+			var err error
+			out.Entries, out.Next, err = s.Activity(c.r.Context(), c.p, c.v.Get("before"), c.limit())
+			return out, err
 		}},
 	}
 }

@@ -44,7 +44,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request, p admin.Princ
 	h.show(w, r, p, "/", "Overview", "overview", func(out *page) (err error) {
 		out.Refresh = refreshEvery
 		if p.Role.May("Activity") {
-			out.Activity, err = h.service.Activity(r.Context(), p, "", 5)
+			out.Activity, _, err = h.service.Activity(r.Context(), p, "", 5)
 		}
 		return err
 	})

@@ -121,12 +121,13 @@ func (h *Handler) activity(w http.ResponseWriter, r *http.Request, p admin.Princ
 			}
 		}
 		if p.Role.May("Activity") {
-			if d.List, err = h.service.Activity(r.Context(), p, r.URL.Query().Get("before"), entriesShown); err != nil {
+			var next string
+			if d.List, next, err = h.service.Activity(r.Context(), p, r.URL.Query().Get("before"), entriesShown); err != nil {
 				return err
 			}
-		}
-		if len(d.List) == entriesShown {
-			d.Next = query("/activity", "before", d.List[entriesShown-1].ID)
+			if next != "" {
+				d.Next = query("/activity", "before", next)
+			}
 		}
 		out.Refresh, out.Data = refreshEvery, d
 		return nil
