@@ -77,6 +77,27 @@ func TestTrackInsideInTx(t *testing.T) {
 	requireStrings(t, "AfterCommit", h.committed, "a")
 }
 
+// TestTrackInsideASavepoint: the end is that of InTx.
+func TestTrackInsideASavepoint(t *testing.T) {
+	t.Parallel()
+	var h heard
+	b := setup(t, Config{Hooks: []Hooks{h.hooks()}})
+	ids, err := b.InTx(t.Context(), func(ctx context.Context, tx fakeTx) error {
+		inner := tx.Savepoint()
+		tracked, ended := b.Track(ctx, inner)
+		_, err := b.Publish(tracked, inner, message("a"))
+		inner.Release()
+		ended(nil)
+		requireStrings(t, "AfterCommit before the commit", h.committed)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireStrings(t, "IDs", ids, "a")
+	requireStrings(t, "AfterCommit", h.committed, "a")
+}
+
 // TestActorIsCopiedFromTheHandledMessage, unless the message has one.
 func TestActorIsCopiedFromTheHandledMessage(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,9 @@
 package inboxtest
 
 import (
+	"context"
 	"maps"
+	"sync/atomic"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
@@ -13,6 +15,7 @@ func replayScenarios[Tx any]() []scenario[Tx] {
 		{"ReplayThatNamesTheConsumerIsHandledAgainOnce", replayedAgain[Tx]},
 		{"ConsumerThatHandlesReplaysDoesSoOnce", replaysHandled[Tx]},
 		{"ReplayIsHandledDespiteItsVersion", replayedVersion[Tx]},
+		{"ReplayedVersionWaitsForTheOneBeforeIt", replayedVersionsInOrder[Tx]},
 		{"ReplayIsSkippedByPositionUnlessItNamesTheConsumer", replayedByPosition[Tx]},
 	}
 }
@@ -90,6 +93,36 @@ func replayedVersion[Tx any](w *world[Tx]) {
 	w.untilEffects(first.ID, second.ID, first.ID)
 	third := w.versioned("a", 3) // the version applied last is still 2
 	w.untilEffects(first.ID, second.ID, first.ID, third)
+}
+
+// replayedVersionsInOrder: a replayed message whose version was applied long ago is parked behind the one before it, which fails.
+func replayedVersionsInOrder[Tx any](w *world[Tx]) {
+	s := guarded[Tx](0)
+	s.cfg.MaxAttempts = 1_000
+	var failing atomic.Bool
+	var first *postrider.Message
+	s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		if failing.Load() && m.ID == first.ID {
+			return errBoom
+		}
+		return w.effect(ctx, tx, m)
+	}
+	first = w.message("a")
+	second := w.message("a")
+	first.AggregateVersion, second.AggregateVersion = 1, 2
+	w.start(s)
+	w.publish(first, second)
+	w.untilEffects(first.ID, second.ID)
+	failing.Store(true)
+	w.replayed(first, "replay-1", consumer)
+	w.until("the first is parked", func() bool { return w.status().Parked.N == 1 })
+	w.replayed(second, "replay-1", consumer)
+	w.until("the second is parked or has an effect", func() bool { return w.status().Parked.N == 2 || len(w.effects()) > 2 })
+	if n := len(w.effects()); n != 2 {
+		w.t.Errorf("%d effects: the second overtook the first", n)
+	}
+	failing.Store(false)
+	w.untilEffects(first.ID, second.ID, first.ID, second.ID)
 }
 
 func replayedByPosition[Tx any](w *world[Tx]) {
