@@ -224,7 +224,7 @@ func TestGrantsOfAnAdmin(t *testing.T) {
 	if _, _, err := service.Sagas(ctx, p, store.SagaFilter{}, "", 10); err != nil {
 		t.Error(err)
 	}
-	if entries, err := service.Activity(ctx, p, "", 10); err != nil || len(entries) != 5 {
+	if entries, _, err := service.Activity(ctx, p, "", 10); err != nil || len(entries) != 5 {
 		t.Errorf("audit: %+v, %v", entries, err)
 	}
 	b.mayNot(t, "update "+b.table("audit")+" set body = ''", "delete from "+b.table("audit"), "truncate "+b.table("audit"))
