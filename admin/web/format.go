@@ -260,12 +260,13 @@ func deadState(s store.DeadState) string {
 }
 
 func parkReason(r any) string {
-	text := map[string]string{
-		"retry": "Retrying after a failure", "snoozed": "Put off by its handler", "held": "Queued after the blocking message of its key",
-		"delayed": "Delayed until its time", "slow": "Takes longer than usual", "unhandled": "No handler or route takes it",
-		"redriven": "Redriven", "returned": "Its process stopped before working on it", "apart": "Committed late, with a message that failed",
-		"replayed": "Replayed", "dead": "Its blocking message is a dead letter",
-	}[fmt.Sprint(r)]
+	text := map[store.ParkReason]string{
+		store.ParkRetry: "Retrying after a failure", store.ParkSnoozed: "Put off by its handler",
+		store.ParkHeld: "Queued after the blocking message of its key", store.ParkDelayed: "Delayed until its time",
+		store.ParkSlow: "Takes longer than usual", store.ParkUnhandled: "No handler or route takes it", store.ParkRedriven: "Redriven",
+		store.ParkReturned: "Its process stopped before working on it", store.ParkReplayed: "Replayed",
+		store.ParkAlone: "Committed late, with a message that failed", store.ParkDead: "Its blocking message is a dead letter",
+	}[store.ParkReason(fmt.Sprint(r))]
 	if text == "" {
 		return visible(r)
 	}

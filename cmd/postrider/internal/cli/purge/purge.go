@@ -1,4 +1,4 @@
-// Package purge has the command "postrider purge", which removes records for good.
+// Package purge has the command "postrider purge", which removes records permanently.
 package purge
 
 import (
@@ -21,7 +21,7 @@ func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
 type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
-	return program.Group("purge", "Remove resolved dead letters for good, on the record",
+	return program.Group("purge", "Remove resolved dead letters permanently, on the record",
 		"Dead letters stay after they were redriven or discarded. A purge removes them, and records who removed how many, when and\nwhy.",
 		p.deadCommand(), p.listCommand())
 }
@@ -83,7 +83,7 @@ func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) erro
 		_, err := fmt.Fprintf(p.Stdout, "%s match; nothing was done\n", output.Plural(n, "resolved dead letter"))
 		return err
 	}
-	if err := p.Confirm(o.yes, fmt.Sprintf("Remove %s for good?", output.Plural(n, "resolved dead letter"))); err != nil {
+	if err := p.Confirm(o.yes, fmt.Sprintf("Remove %s permanently?", output.Plural(n, "resolved dead letter"))); err != nil {
 		return err
 	}
 	bar, told := p.Progress(n, "purge"), int64(0)
