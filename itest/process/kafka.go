@@ -43,9 +43,9 @@ const kafkaLogging = `<Configuration>
 </Configuration>
 `
 
-// StartKafka starts a single-node Kafka in KRaft mode on a free loopback port, with its data under dir. Its jars are in
-// home's folder libs; java is found in PATH.
-func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
+// StartKafka starts a single-node Kafka in KRaft mode on the loopback interface, with its data under dir. With port 0 it uses a
+// free port; to restart a server, pass the same dir and its old port. Its jars are in home's folder libs; java is found in PATH.
+func StartKafka(ctx context.Context, home, dir string, port int) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, fmt.Errorf("start Kafka: %w: install Java 17 or later (on Debian: apt-get install default-jre-headless)", err)
@@ -59,7 +59,7 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 		return nil, err
 	}
 	run := []string{"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + logging, "-cp", filepath.Join(home, "libs", "*")}
-	return onFreePort(func(port int) (*Server, error) {
+	start := func(port int) (*Server, error) {
 		if err := writeKafkaSettings(settings, dir, port); err != nil {
 			return nil, err
 		}
@@ -76,7 +76,11 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 			return nil, err
 		}
 		return &Server{p, fmt.Sprintf("kafka://127.0.0.1:%d", port)}, nil
-	})
+	}
+	if port != 0 {
+		return start(port)
+	}
+	return onFreePort(start)
 }
 
 // writeKafkaSettings writes the settings of a server that clients reach at port, with its controller on another free
