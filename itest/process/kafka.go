@@ -63,10 +63,8 @@ func StartKafka(ctx context.Context, home, dir string, port int) (*Server, error
 		if err := writeKafkaSettings(settings, dir, port); err != nil {
 			return nil, err
 		}
-		format := exec.CommandContext(ctx, java, slices.Concat(run, []string{"kafka.tools.StorageTool", "format",
-			"--cluster-id", kafkaCluster, "--config", settings, "--ignore-formatted"})...)
-		if out, err := format.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("prepare Kafka's storage in %s: %w\n%s", dir, err, out)
+		if err := formatKafka(ctx, java, run, dir, settings); err != nil {
+			return nil, err
 		}
 		p, err := Start(ctx, Command{
 			Name: "Kafka", Path: java, Args: slices.Concat(run, []string{"kafka.Kafka", settings}),
@@ -81,6 +79,19 @@ func StartKafka(ctx context.Context, home, dir string, port int) (*Server, error
 		return start(port)
 	}
 	return onFreePort(start)
+}
+
+// formatKafka prepares the storage unless that was done before; the tool takes as long to start as the server.
+func formatKafka(ctx context.Context, java string, run []string, dir, settings string) error {
+	if _, err := os.Stat(filepath.Join(dir, "data", "meta.properties")); err == nil {
+		return nil
+	}
+	format := exec.CommandContext(ctx, java, slices.Concat(run, []string{"kafka.tools.StorageTool", "format",
+		"--cluster-id", kafkaCluster, "--config", settings, "--ignore-formatted"})...)
+	if out, err := format.CombinedOutput(); err != nil {
+		return fmt.Errorf("prepare Kafka's storage in %s: %w\n%s", dir, err, out)
+	}
+	return nil
 }
 
 // writeKafkaSettings writes the settings of a server that clients reach at port, with its controller on another free
