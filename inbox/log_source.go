@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -32,6 +33,8 @@ type logSource[Tx any] struct {
 	end      context.CancelFunc
 	ended    chan struct{} // closed when follow has ended
 	running  sync.WaitGroup
+	// unreported: the broker did not take the last position that it was told.
+	unreported atomic.Bool
 
 	mu         sync.Mutex
 	partitions int            // leases
@@ -217,7 +220,7 @@ var errNoPartition = errors.New("the log no longer has this partition")
 func (s *logSource[Tx]) state(ctx context.Context, name string) (postrider.LogPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	parts, err := s.log.Partitions(ctx)
+	parts, err := s.log.Partitions(ctx, name)
 	if err != nil {
 		return postrider.LogPartition{}, err
 	}
