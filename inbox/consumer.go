@@ -43,6 +43,7 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
+	running      int                // messages in transactions
 	received     uint64             // messages so far
 	sized        int64              // bytes so far
 	logs         map[string]logSeen // by partition and incarnation; with ByPosition
@@ -232,6 +233,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { c.extendLoop(background) })
 	loops.Go(func() { c.removeLoop(background) })
+	loops.Go(func() { c.gateLoop(background) })
 	for range c.cfg.Concurrency {
 		c.workers.Go(c.worker)
 	}
@@ -368,15 +370,6 @@ func (c *Consumer[Tx]) Ready() error {
 		return fmt.Errorf("consumer %s: the database does not take transactions", c.cfg.Name)
 	}
 	return c.retries.Ready()
-}
-
-// wakeWaiters wakes all waiting goroutines.
-func (c *Consumer[Tx]) wakeWaiters() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.work.Broadcast()
-	c.room.Broadcast()
-	c.changed.Broadcast()
 }
 
 // note updates the counters.

@@ -71,6 +71,11 @@ type Config struct {
 	// some keys are released. Default: 100,000.
 	MaxHeldKeys int
 
+	// Gate, if not nil, is asked before messages are read, and before any is started. While it allows none, nothing is fetched, parked
+	// or counted as an attempt; calls in progress end as usual. It is for a relay whose handlers all need the same dependency, e.g. a
+	// *resilience.Operation with a breaker. Default: none.
+	Gate Gate
+
 	// MaxRate is the maximum number of messages per second that the processes of the relay send or handle together, retries
 	// included: each has the part of it that corresponds to its part of the partitions. Messages that wait for it are neither
 	// parked nor counted as attempts. Default: no limit.

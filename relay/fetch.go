@@ -195,12 +195,15 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *sc
 	return found, more
 }
 
-// fetchRequest says what to read now: no partition if there is no room, or if the destination is down (unless there is
-// nothing to probe it with).
+// fetchRequest says what to read now: no partition if there is no room, if nothing may be started, or if the destination is down
+// (unless there is nothing to probe it with).
 func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	fresh := &r.sched.Fresh
 	room, bytes := r.freshRoom(), fresh.MaxBytes-fresh.Bytes
 	if room < fresh.WorthReading() || (bytes < fresh.MaxBytes/4 && fresh.Messages > 0) {
+		return store.FetchRequest{}, nil
+	}
+	if r.closed() {
 		return store.FetchRequest{}, nil
 	}
 	full := r.finder == nil && r.sched.HeldKeys() >= r.cfg.MaxHeldKeys

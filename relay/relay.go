@@ -72,6 +72,7 @@ type Relay struct {
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	rounds        uint64    // completed rounds of fetching
 	drains        map[*drain]struct{}
+	gateChanged   chan struct{}     // closed when the answer of Allow may have changed
 	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
 	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition
 	leaseOutage   outage
@@ -98,8 +99,8 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		underWay:   make(map[*call]struct{}),
-		drains:     make(map[*drain]struct{}),
-		claims:     make(map[int]string), resume: make(map[int]time.Time),
+		drains:     make(map[*drain]struct{}), gateChanged: make(chan struct{}),
+		claims: make(map[int]string), resume: make(map[int]time.Time),
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
@@ -168,6 +169,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
 	loops.Go(func() { r.slowLoop(background) })
+	loops.Go(func() { r.gateLoop(background) })
 	for _, f := range r.background {
 		loops.Go(func() { f(background) })
 	}
