@@ -111,7 +111,7 @@ func allInserted(n int64, of int) error {
 const presentPartitionsSQL = `select {partitions}()`
 
 // partitionsIn is open for the case that the pool has no free connection besides the caller's.
-func (s *Store) partitionsIn(ctx context.Context, tx querier) (int, error) {
+func (s *Store) partitionsIn(ctx context.Context, tx rowQuerier) (int, error) {
 	if n := cmp.Or(s.publishing.Load(), s.partitions.Load()); n > 0 {
 		return int(n), nil
 	}

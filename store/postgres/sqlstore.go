@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -26,6 +28,14 @@ var _ store.Outbox[*sql.Tx] = (*SQLStore)(nil)
 
 // SQL returns an outbox and inbox for transactions of database/sql. The db must connect to the database of the Store's pool.
 func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{Store: s, db: db} }
+
+// sqlQuerier is a rowQuerier.
+type sqlQuerier struct{ tx *sql.Tx }
+
+// QueryRow implements rowQuerier.
+func (q sqlQuerier) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return q.tx.QueryRowContext(ctx, sql, args...)
+}
 
 // Begin implements store.Outbox and store.Transactor. The transaction is READ COMMITTED, whatever the database's default
 // is; begin one yourself if you need another level.
@@ -58,7 +68,7 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	if tx == nil {
 		return store.ErrNoTransaction
 	}
-	n, err := s.partitionsIn(ctx, s.pool)
+	n, err := s.partitionsIn(ctx, sqlQuerier{tx})
 	if err != nil {
 		return err
 	}
