@@ -44,6 +44,8 @@ var rules = []rule{
 	{"inbox", []string{".", "internal", "store", "held", "relay"}},                                           // a relay in the consumer works on its parked messages
 	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
+	// Users' tests need everything that a message passes, in memory.
+	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},
 	{"resilience", []string{".", "internal"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},

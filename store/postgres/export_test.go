@@ -180,7 +180,7 @@ func (s *Store) ExplainInsert(ctx context.Context, msgs []*postrider.Message) (s
 }
 
 // Pool returns the pool of the store.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+func (s *Store) Pool() *pgxpool.Pool { return s.pool.(pgxPool).Pool }
 
 // RepartitionIn changes the number of partitions in a transaction that has locked the log.
 func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error {
@@ -261,7 +261,7 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st store.Settlem
 	steps := s.messageSteps(name, in, step{sql: s.sql.removed})
 	steps = append(steps, s.keySteps(name, in, new([]string))...)
 	var lines []string
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.Pool().Acquire(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -146,7 +146,7 @@ func limits(lock, statement time.Duration) string {
 // change runs a change, a few times if it does not get its locks, and reports whether it was made. A change that cannot be made
 // now is deferred, which is not an error. A change that took too long is not retried, since others have waited for it.
 func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error) {
-	conn, err := m.store.pool.Acquire(ctx)
+	conn, err := m.store.pool.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
