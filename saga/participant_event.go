@@ -81,7 +81,8 @@ func (p *Participant[Tx]) Do(ctx context.Context, tx Tx, step string, f func(ctx
 
 // Undo undoes a step of Do in a handler of the message that asks for it, in the handler's transaction. f undoes what the step did, and
 // returns the event that confirms it. did is the event that the step published, or nil if there is nothing to undo: then f only
-// returns its event. In both cases the step will not happen any more. ErrCannotUndo says that it cannot be undone.
+// returns its event. In both cases the step will not happen any more. Work from did: the handled message has no data if the
+// tracker has not seen the event. ErrCannotUndo says that the step cannot be undone.
 //
 //	record     | Undo
 //	none       | blocked; f(nil) makes the event

@@ -144,7 +144,9 @@ func eventMissing[Tx any](w *world[Tx]) {
 	s.runOrders()
 	s.stop["out payments"]() // its events stay in its outbox
 	id := s.order("1")
-	r := s.is(id, "the refund", func(r instance) bool { return slices.Contains(s.history(id), "undo.sent card.charged") })
+	r := s.is(id, "the refund", func(r instance) bool {
+		return r.Cause != nil && slices.Contains(s.history(id), "undo.sent card.charged")
+	})
 	if r.Cause.Kind != saga.CauseTimedOut || r.Cause.Step != "card.charged" || r.Cause.Text != "payments did not publish it within 300ms" {
 		s.Errorf("cause %+v, want the timeout of card.charged, with its service", r.Cause)
 	}
@@ -162,7 +164,9 @@ func serviceDown[Tx any](w *world[Tx]) {
 	s.runInventory()
 	s.runOrders()
 	id := s.order("1")
-	r := s.is(id, "the refund", func(r instance) bool { return slices.Contains(s.history(id), "undo.sent card.charged") })
+	r := s.is(id, "the refund", func(r instance) bool {
+		return r.Cause != nil && slices.Contains(s.history(id), "undo.sent card.charged")
+	})
 	if r.Cause.Kind != saga.CauseTimedOut || !strings.HasPrefix(r.Cause.Text, "waiting for ") || !strings.Contains(r.Cause.Text, " from ") {
 		s.Errorf("cause %+v, want the deadline, with what was waited for", r.Cause)
 	}

@@ -57,17 +57,18 @@ func (t *tracking) mayHaveHappened(cause CauseKind) map[*Expected]bool {
 	for _, e := range t.c.Events {
 		failed := slices.ContainsFunc(t.paths(e), func(path string) bool {
 			st := t.s.Steps[path]
-			return st != nil && st.Failed && !st.Seen && !e.Each
+			return st != nil && st.Failed && !st.Seen
 		})
-		possible[e] = t.seen(e) || !failed && !t.replaced(e) && t.each(e, func(before *Expected) bool { return possible[before] })
-		ready := possible[e] && t.ready(e)
+		begun := t.seen(e) || !t.replaced(e) && t.each(e, func(before *Expected) bool { return possible[before] })
+		possible[e] = begun && !failed
 		switch {
+		case failed && !e.Each: // of several items, one has failed
 		case !t.c.undoable(e):
-			owed[e] = e.Pivot && ready
+			owed[e] = e.Pivot && begun && t.ready(e)
 		case t.c.Observe:
-			owed[e] = ready && cause == CauseTimedOut && (e.Pivot || !e.Optional)
+			owed[e] = begun && t.ready(e) && cause == CauseTimedOut && (e.Pivot || !e.Optional)
 		default:
-			owed[e] = possible[e]
+			owed[e] = begun
 		}
 	}
 	return owed
@@ -75,12 +76,12 @@ func (t *tracking) mayHaveHappened(cause CauseKind) map[*Expected]bool {
 
 // pivotHappened turns forward again, unless something has been undone already.
 func (t *tracking) pivotHappened(e *Expected, path string, st *StepState) {
-	for other, o := range t.s.Steps {
-		if other != path && (o.Status == StepUndone || o.Status == StepUndoing || o.Status == StepReleased) {
-			st.Owed = true
-			t.stuck(path, st, "the pivot has happened, and "+other+" is undone; see what can be done about it at "+e.Service)
-			return
-		}
+	if undone := t.s.paths(func(o *StepState) bool {
+		return o != st && (o.Status == StepUndone || o.Status == StepUndoing || o.Status == StepReleased)
+	}); len(undone) > 0 {
+		st.Owed = true
+		t.stuck(path, st, "the pivot has happened, and "+undone[0]+" is undone: see what "+e.Service+" can do about it")
+		return
 	}
 	st.Status, st.Owed, st.Due, st.Attempt, st.Reason = StepDone, t.c.undoable(e), 0, 0, ""
 	t.event("turned forward", path, "the pivot has happened")

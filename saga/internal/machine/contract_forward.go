@@ -31,7 +31,7 @@ func (t *tracking) await() {
 			case st == nil && !e.Optional && !replaced && t.ready(e) && !t.unlisted(e):
 				t.awaitEvent(e, path)
 			case st != nil && st.Status == StepWaiting && replaced:
-				st.Status, st.Owed, st.Due = StepSkipped, false, 0
+				delete(t.s.Steps, path)
 				t.event("step.skipped", path, "an alternative happened")
 			}
 		}
@@ -79,20 +79,40 @@ func (t *tracking) seen(e *Expected) bool {
 	})
 }
 
-// replaced says whether an event will not happen, since an alternative to it has, or to all that it comes after.
+// replaced says whether an event will not happen, since an alternative to it has, or to all that it comes after or that comes after it.
 func (t *tracking) replaced(e *Expected) bool {
-	if t.seen(e) {
-		return false
-	}
+	return !t.seen(e) && (t.leadsNowhere(e) || !t.each(e, func(before *Expected) bool { return !t.replaced(before) }))
+}
+
+// leadsNowhere says whether an alternative to an event has begun, or to all that comes after it.
+func (t *tracking) leadsNowhere(e *Expected) bool {
+	after, nowhere := 0, 0
 	for _, other := range t.c.Events {
 		for _, group := range other.After {
-			if slices.Contains(group, e.Name) && slices.ContainsFunc(group, func(name string) bool { return t.seen(t.c.byName[name]) }) {
+			if !slices.Contains(group, e.Name) {
+				continue
+			}
+			if !t.begun(e, group) && slices.ContainsFunc(group, func(name string) bool { return t.begun(t.c.byName[name], group) }) {
 				return true
 			}
+			after++
+			nowhere += count(!t.seen(other) && t.leadsNowhere(other))
 		}
 	}
-	return !t.each(e, func(before *Expected) bool { return !t.replaced(before) })
+	return after > 0 && nowhere == after
 }
+
+// begun says whether an event of a group of alternatives has happened, or one that leads to it and to no other of the group.
+func (t *tracking) begun(e *Expected, group []string) bool {
+	return slices.ContainsFunc(t.c.Events, func(o *Expected) bool {
+		return t.seen(o) && t.leadsTo(o, e) && !slices.ContainsFunc(group, func(name string) bool {
+			return name != e.Name && t.leadsTo(o, t.c.byName[name])
+		})
+	})
+}
+
+// leadsTo says whether an event is another, or comes before it.
+func (t *tracking) leadsTo(e, other *Expected) bool { return e == other || t.dependsOn(other, e) }
 
 // finished says whether every event has happened that the saga needs.
 func (t *tracking) finished() bool {
