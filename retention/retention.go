@@ -112,10 +112,13 @@ func (k *Keeper) keepFrom(ctx context.Context, keep *store.Retention) (why strin
 	}
 	keep.KeepFrom = earlier(replays, topics)
 	op := store.Operation{Method: "CheckHold", Doing: "look for a legal hold"}
-	err = k.store.View(ctx, op, func(r store.Reader) error { return legalhold.Check(ctx, r) })
-	if errors.Is(err, legalhold.ErrHeld) {
-		keep.KeepFrom, why, err = 1, "nothing is dropped: "+err.Error(), nil
-	}
+	err = k.store.View(ctx, op, func(r store.Reader) error {
+		err := legalhold.Check(ctx, r)
+		if errors.Is(err, legalhold.ErrHeld) {
+			keep.KeepFrom, why, err = 1, "nothing is dropped: "+err.Error(), nil
+		}
+		return err
+	})
 	return why, err
 }
 

@@ -87,19 +87,19 @@ func erasesLog(e *env) {
 
 // eraseEndsLeases: a relay that has the message in memory would park it under its old key.
 func eraseEndsLeases(e *env) {
-	ahead, behind := e.worker("ahead", "a"), e.worker("behind", "a")
+	first, second := e.worker("first", "a"), e.worker("second", "a")
 	e.publishKeys("order/1", "order/1")
-	ahead.drain()
-	ahead.settleRead()
-	behind.drain()
+	first.drain()
+	first.settleRead()
+	second.drain()
 	e.wantErased(e.erase(erasure.Plan{Key: "order/1"}), 2, 0, 0)
 	p := e.partition("order/1")
-	ahead.settle(store.Settlement{Partition: p, Cursor: ahead.read[p], Moved: true})
-	behind.number[p]++
-	if out := behind.send(store.Settlement{Partition: p, Cursor: behind.read[p], Moved: true}); !slices.Equal(out.Lost, []int{p}) {
+	first.settle(store.Settlement{Partition: p, Cursor: first.read[p], Moved: true})
+	second.number[p]++
+	if out := second.send(store.Settlement{Partition: p, Cursor: second.read[p], Moved: true}); !slices.Equal(out.Lost, []int{p}) {
 		e.t.Errorf("a relay with an erased message in memory settles: %+v, want partition %d lost", out, p)
 	}
-	for _, r := range e.worker("behind", "a").drain() {
+	for _, r := range e.worker("second", "a").drain() {
 		if !isErased(r.Message) {
 			e.t.Errorf("fetched %+v", r.Message)
 		}

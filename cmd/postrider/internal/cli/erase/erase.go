@@ -141,7 +141,7 @@ func (p commands) listCommand() *cobra.Command {
 }
 
 func (p commands) list(ctx context.Context, b *backend.Outbox, of erasure.Plan, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "STARTED AT", "ENDED AT", "OF A", "LOG", "PARKED", "DEAD", "BY", "BECAUSE", "ID")
+	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STARTED AT", "ENDED AT", "OF A", "LOG", "PARKED", "DEAD", "BY", "BECAUSE")
 	n := 0
 	for e, err := range erasure.New(b).List(ctx) {
 		if err != nil {
@@ -163,8 +163,8 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, of erasure.Plan, 
 		if !e.EndedAt.IsZero() {
 			ended = output.Minute(e.EndedAt)
 		}
-		t.Row(output.Minute(e.StartedAt), ended, string(e.Subject), output.Number(e.Logged), output.Number(e.Parked),
-			output.Number(e.DeadLetters), e.By, e.Reason, e.ID)
+		t.Row(e.ID, output.Minute(e.StartedAt), ended, string(e.Subject), output.Number(e.Logged), output.Number(e.Parked),
+			output.Number(e.DeadLetters), e.By, e.Reason)
 	}
 	if n == 0 {
 		fmt.Fprintln(p.Stderr, "postrider: no erasures")

@@ -48,8 +48,8 @@ func (p commands) command() *cobra.Command {
 a minute; run the command where none runs: once, e.g. by cron, or with --every until it is interrupted. It uses the store's
 settings keep_delivered, keep_topics, max_log_bytes and keep_redrives.
 
-What a registered relay has not delivered is never dropped. Without any relay, nothing is dropped, unless --without-relay says
-that something else reads the log, e.g. change data capture: then messages are dropped by their age alone.
+What a registered relay has not delivered is never dropped. Without any relay, nothing is dropped, unless --without-relay
+says that something else reads the log, e.g. change data capture: then messages are dropped by their age alone.
 
 A legal hold (postrider legal-hold) keeps everything.`,
 		Example: `  postrider maintain --store postgres://db/shop
