@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
 )
 
@@ -133,6 +134,8 @@ type Config struct {
 
 	// KeepDelivered is how long the log keeps delivered messages. Default: 24 h; negative: they are not kept.
 	KeepDelivered time.Duration
+	// KeepTopics are longer times for topics: see retention.Config.Topics.
+	KeepTopics map[string]time.Duration
 	// MaxLogBytes drops the oldest delivered messages when the log exceeds this size. Default: no limit.
 	MaxLogBytes int64
 	// KeepRedrives is how long a redrive of dead letters, or a replay, remains visible after its end. If several relays of an outbox differ,
@@ -270,6 +273,9 @@ func (c *Config) faults() (faults []error) {
 			fault(`relay: Types of policy %d holds an empty pattern; "*" stands for every type`, i)
 		}
 	}
+	if keep := c.retention(); keep.Validate() != nil {
+		fault("relay: KeepTopics: %w", keep.Validate())
+	}
 	for _, t := range c.Topics {
 		if t == "" {
 			fault(`relay: Topics holds an empty pattern; "*" stands for every topic`)
@@ -281,8 +287,8 @@ func (c *Config) faults() (faults []error) {
 // leaseLife leaves a tenth of LeaseTTL for other processes to notice that a lease has ended.
 func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
 
-func (c *Config) retention() store.Retention {
-	return store.Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
+func (c *Config) retention() retention.Config {
+	return retention.Config{For: max(c.KeepDelivered, 0), Topics: c.KeepTopics, MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
 }
 
 // takes reports whether this process is configured for messages of a topic.

@@ -260,11 +260,12 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	for i := range b.Entries {
 		rec, it := &b.Entries[i], &items[i]
 		*it = r.newItem(p, rec)
-		if topic := it.Message.Topic; !p.takes(topic) && (rec.Err == nil || topic != "") {
+		topic, erased := it.Message.Topic, it.Message.Type == store.ErasedType
+		if erased || !p.takes(topic) && (rec.Err == nil || topic != "") {
 			if len(topic) > postrider.MaxTopicBytes { // no index takes it
 				topic = strings.ToValidUTF8(topic[:postrider.MaxTopicBytes], "")
 			}
-			p.Skip(it, ticket+uint64(i), topic, store.MatchTopics(p.elsewhere, topic))
+			p.Skip(it, ticket+uint64(i), topic, erased || store.MatchTopics(p.elsewhere, topic))
 			continue
 		}
 		if rec.Err == nil {

@@ -195,7 +195,7 @@ func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string,
 			return err
 		}
 		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) "+
-			s.names.expand(fmt.Sprintf(undeliveredInSQL, s.names.table(segment))))
+			s.names.expand(fmt.Sprintf(undeliveredInSQL, s.names.table(segment), true)))
 		if err != nil {
 			return err
 		}

@@ -94,6 +94,8 @@ var (
 		{"Documents", documentTests},
 		{"Replay", replayTests},
 		{"Purge", purgeTests},
+		{"Erasure", eraseTests},
+		{"Keep", keepTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},
