@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,10 +133,10 @@ func TestUnavailableForAWhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b, calls := setup(t), 0
+				b, calls := setup(t), atomic.Int32{}
 				r := b.relay(relay.Config{MaxAttempts: 1})
 				if err := r.HandleFunc("t", func(context.Context, *postrider.Message) error {
-					if calls++; calls == 1 {
+					if calls.Add(1) == 1 {
 						return err
 					}
 					return nil
@@ -145,12 +146,12 @@ func TestUnavailableForAWhile(t *testing.T) {
 				b.start(r)
 				b.publish(b.msg("a"))
 				pass(59 * time.Minute)
-				if calls != 1 {
-					t.Fatalf("%d calls", calls)
+				if calls.Load() != 1 {
+					t.Fatalf("%d calls", calls.Load())
 				}
 				pass(2 * time.Minute)
-				if st := b.status(); calls != 2 || st.Failed != 0 || st.Dead.N != 0 {
-					t.Errorf("%d calls, %+v", calls, st)
+				if st := b.status(); calls.Load() != 2 || st.Failed != 0 || st.Dead.N != 0 {
+					t.Errorf("%d calls, %+v", calls.Load(), st)
 				}
 			})
 		})

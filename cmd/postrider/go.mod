@@ -10,6 +10,7 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/postrider/postrider v0.0.0
 	github.com/postrider/postrider/broker/nats v0.0.0
+	github.com/postrider/postrider/examples v0.0.0
 	github.com/postrider/postrider/store/postgres v0.0.0-00010101000000-000000000000
 	github.com/postrider/postrider/telemetry v0.0.0-00010101000000-000000000000
 	github.com/rabbitmq/amqp091-go v1.16.0
@@ -104,3 +105,5 @@ replace github.com/postrider/postrider/broker/kafka => ../../broker/kafka
 replace github.com/postrider/postrider/broker/rabbitmq => ../../broker/rabbitmq
 
 replace github.com/postrider/postrider/broker/redis => ../../broker/redis
+
+replace github.com/postrider/postrider/examples => ../../examples

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/drawing"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
@@ -62,7 +63,7 @@ func (r *run) bringBrokerBack(ctx context.Context) error {
 	}
 	r.setBrokerAway(false)
 	r.screen.step("the broker is back: %s wait in the log, %s were parked, %s counted as failed",
-		plural(status.Backlog.N, "message"), number(status.Parked.N), plural(status.Failed, "attempt"))
+		drawing.Plural(status.Backlog.N, "message"), drawing.Number(status.Parked.N), drawing.Plural(status.Failed, "attempt"))
 	return nil
 }
 
@@ -111,7 +112,7 @@ func (r *run) repair(ctx context.Context) error {
 		return nil
 	}
 	r.screen.step("the fix is deployed; an operator redrives %s of one cause, and %s follow in order",
-		plural(n, "dead letter"), plural(max(status.Parked.N, 0), "parked message"))
+		drawing.Plural(n, "dead letter"), drawing.Plural(max(status.Parked.N, 0), "parked message"))
 	return nil
 }
 

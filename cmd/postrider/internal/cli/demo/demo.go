@@ -69,6 +69,7 @@ result from comparing both message by message. Exit code 3 says that a promise b
 	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "how long the shop is open, as a `duration`")
 	cmd.Flags().StringVar(&publisher, "publisher", "", "`URL` of a broker, or webhook: (default: a JetStream server in this process)")
 	cmd.Flags().BoolVar(&plain, "plain", false, "write plain lines also on a terminal")
+	cmd.AddCommand(p.shopCommand())
 	return cmd
 }
 
@@ -103,13 +104,7 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 	default:
 		c.ShownPublisher = backend.ShownPublisher(c.Publisher)
 	}
-	if _, ok := p.Width(p.Stdout); ok && !plain && p.Env("TERM") != "dumb" {
-		c.Color = p.Env("NO_COLOR") == ""
-		c.Width = func() int {
-			width, _ := p.Width(p.Stdout)
-			return width
-		}
-	}
+	c.Width, c.Color = p.terminal(plain)
 	site, err := p.serveAdmin(ctx, place.Store, c.Name)
 	if err != nil {
 		return err
@@ -134,6 +129,17 @@ With your own database and broker:
   postrider migrate up --store postgres://localhost/shop
   postrider relay --store postgres://localhost/shop --publisher 'nats://localhost:4222?stream=SHOP'
 `
+
+// terminal returns the width of standard output, and whether to use colors; nil if it is not a terminal.
+func (p commands) terminal(plain bool) (width func() int, color bool) {
+	if _, ok := p.Width(p.Stdout); !ok || plain || p.Env("TERM") == "dumb" {
+		return nil, false
+	}
+	return func() int {
+		width, _ := p.Width(p.Stdout)
+		return width
+	}, p.Env("NO_COLOR") == ""
+}
 
 // serveAdmin serves the web UI of the demo's outbox on a terminal, with everything in its messages: they are made up.
 func (p commands) serveAdmin(ctx context.Context, store backend.Store, name string) (closeIt func(), err error) {
