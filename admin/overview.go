@@ -96,12 +96,12 @@ type Overview struct {
 	Dead     store.Count `json:"open_dead_letters"`
 	Held     store.Count `json:"held_keys"`
 	// StuckSagas counts the sagas that wait for an operator, OpenSagas those that have not ended.
-	StuckSagas int64                 `json:"stuck_sagas"`
-	OpenSagas  int64                 `json:"open_sagas"`
+	StuckSagas int64 `json:"stuck_sagas"`
+	OpenSagas  int64 `json:"open_sagas"`
 	// Faults counts the faults of the last report of Doctor.
 	Faults   int                   `json:"faults"`
 	Notices  []string              `json:"notices,omitempty"`
-	Unrouted   []store.UnroutedTopic `json:"unrouted,omitempty"`
+	Unrouted []store.UnroutedTopic `json:"unrouted,omitempty"`
 	// Since is when the history began.
 	Since time.Time `json:"history_since"`
 }

@@ -45,7 +45,7 @@ type Review struct {
 	Via     string `json:"via,omitempty"`
 	// AgentReason is the reason that an agent gave, if one prepared it. A person approves by carrying it out.
 	AgentReason string    `json:"agent_reason,omitempty"`
-	Expires time.Time `json:"expires"`
+	Expires     time.Time `json:"expires"`
 	// Digest is that of what is carried out; carrying it out names it.
 	Digest string `json:"digest"`
 	// Included counts the dead letters concerned, LeftOut those that were redriven too often.

@@ -88,10 +88,10 @@ const objectsSQL = `SELECT 'table', '', table_name, '' FROM information_schema.t
 //go:embed objects.txt
 var objectsText string
 
-// presentObjects returns what is in the catalog.
-func (c checker) presentObjects(ctx context.Context) (out []doctor.Object, err error) {
-	prefix := c.s.cfg.Prefix
-	err = c.s.pooled().each(ctx, objectsSQL, []any{prefix}, func(rows *sql.Rows) error {
+// Objects returns what the database has of the outbox: the tests compare objects.txt with it.
+func (s *Store) Objects(ctx context.Context) (out []doctor.Object, err error) {
+	prefix := s.cfg.Prefix
+	err = s.pooled().each(ctx, objectsSQL, []any{prefix}, func(rows *sql.Rows) error {
 		var o doctor.Object
 		if err := rows.Scan(&o.Kind, &o.Table, &o.Name, &o.Definition); err != nil {
 			return err
@@ -106,11 +106,11 @@ func (c checker) presentObjects(ctx context.Context) (out []doctor.Object, err e
 		out = append(out, o)
 		return nil
 	})
-	return out, c.s.cfg.explain("read the catalog", err)
+	return out, s.cfg.explain("read the catalog", err)
 }
 
 func (c checker) objects(ctx context.Context) ([]doctor.Finding, error) {
-	present, err := c.presentObjects(ctx)
+	present, err := c.s.Objects(ctx)
 	if err != nil {
 		return nil, err
 	}

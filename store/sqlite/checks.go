@@ -67,8 +67,8 @@ const objectsSQL = `SELECT type, CASE type WHEN 'index' THEN tbl_name ELSE '' EN
 //go:embed objects.txt
 var objectsText string
 
-// presentObjects returns what is in the file. In definitions, {prefix} stands for the prefix.
-func (s *Store) presentObjects(ctx context.Context) (out []doctor.Object, err error) {
+// Objects returns what the file has of the outbox: the tests compare objects.txt with it. In definitions, {prefix} stands for the prefix.
+func (s *Store) Objects(ctx context.Context) (out []doctor.Object, err error) {
 	err = s.read(ctx, "read the catalog", func(t txn) error {
 		out = nil
 		return t.each(ctx, objectsSQL, []any{s.cfg.Prefix}, func(rows *sql.Rows) error {
@@ -92,7 +92,7 @@ func (s *Store) presentObjects(ctx context.Context) (out []doctor.Object, err er
 }
 
 func (s *Store) checkObjects(ctx context.Context) ([]doctor.Finding, error) {
-	present, err := s.presentObjects(ctx)
+	present, err := s.Objects(ctx)
 	if err != nil {
 		return nil, err
 	}
