@@ -191,9 +191,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, err)
 	}
-	if text := c.cfg.tooShort(c.caps); text != "" {
-		c.cfg.Logger.Warn("a message may have its effect twice: "+text, "consumer", c.cfg.Name)
-	}
+	c.noteWindow(ctx)
 	if !c.caps.Ordered {
 		c.cfg.Logger.Info("the source does not keep the order of a key", "consumer", c.cfg.Name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
 )
@@ -39,6 +40,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		done, err := keeper.Maintain(bounded)
 		cancel()
+		r.noteMaintained(ctx, err)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			r.failing(OperationMaintain, err)
@@ -54,5 +56,19 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 				}
 			})
 		}
+	}
+}
+
+// noteMaintained writes for operators whether the log is maintained. It is only information, so an error is not reported.
+func (r *Relay) noteMaintained(ctx context.Context, failed error) {
+	kind, text := stored.NoteMaintained, ""
+	switch {
+	case ctx.Err() != nil:
+		return
+	case failed != nil:
+		kind, text = stored.NoteNotMaintained, failed.Error()
+	}
+	if err := stored.Note(ctx, r.store, kind, r.cfg.Name, text); err != nil && ctx.Err() == nil {
+		r.cfg.Logger.Debug("the note about maintenance cannot be written", "relay", r.cfg.Name, "error", err)
 	}
 }

@@ -50,16 +50,17 @@ var rules = []rule{
 	// Users' tests need everything that a message passes, in memory.
 	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},
 	{"resilience", []string{".", "internal"}},
+	{"doctor", []string{".", "internal", "store"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
 	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "erasure", "legalhold", "retention", "outbox", "relay", "inbox"}},
-	{"store/*", []string{".", "internal", "store"}},
+	{"store/*", []string{".", "internal", "store", "doctor"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter"}},
-	{"admin", []string{".", "internal", "store", "deadletter", "held", "inspect"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing/fstest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/store"
 )
 
@@ -299,4 +301,19 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st store.Settlem
 	}
 	_, err = conn.Exec(ctx, "deallocate all")
 	return strings.Join(lines, "\n"), err
+}
+
+// ChecksNow are the checks with limits of nothing: what is normal for a while is found at once.
+func (s *Store) ChecksNow() []doctor.Check {
+	return s.checks(checkLimits{openFault: time.Hour, slotBytes: 1, usedWarning: 0.5, usedFault: 0.95, deadRows: 100_000})
+}
+
+// PresentObjects returns what the catalog has.
+func (s *Store) PresentObjects(ctx context.Context) (out []doctor.Object, err error) {
+	c := checker{s, defaultLimits}
+	err = c.read(ctx, func(tx pgx.Tx) error {
+		out, _, err = c.presentObjects(ctx, tx)
+		return err
+	})
+	return out, err
 }
