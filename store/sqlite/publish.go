@@ -244,7 +244,7 @@ func (s *Store) Published(ctx context.Context, tx *sql.Tx) ([]*postrider.Message
 		return nil, store.ErrNoTransaction
 	}
 	first, ok := s.firsts.Of(tx)
-	if !ok { // a finished transaction is an error all the same
+	if !ok { // a finished transaction is still an error
 		first = math.MaxInt64
 	}
 	out, err := stored.Messages(ctx, txn{s: s, tx: tx}.query, publishedSQL, first)
