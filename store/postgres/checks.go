@@ -231,7 +231,8 @@ func (c checker) connections(ctx context.Context, tx pgx.Tx) (out []doctor.Findi
 	}
 	full("the server", "%d of %d connections are taken.", fmt.Sprintf("alter system set max_connections = %d; -- then restart the server", 2*(allowed+3)), used, allowed)
 	full("the role of this program", "It has %d of %d connections.", "alter role current_user connection limit -1;", own, limit)
-	if size := c.s.pool.Config().MaxConns; size < poolNeeds {
+	// handlers is one less than the size, 0 without a limit.
+	if size := c.s.pool.handlers() + 1; size > 1 && size < poolNeeds {
 		out = append(out, doctor.Finding{
 			Level: doctor.Warning, Target: "the pool of this process", Message: fmt.Sprintf("The pool has up to %d connections.", size),
 			Impact: "Fetching, settling and leases of relays in this process wait for each other.",
