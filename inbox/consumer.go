@@ -21,6 +21,7 @@ type Consumer[Tx any] struct {
 	in         *Inbox[Tx]
 	store      store.Inbox[Tx]
 	batcher    store.BeginBatcher[Tx]
+	settler    store.TxSettler[Tx] // commits under leases; nil if the store cannot
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers.Set[Handler[Tx]]
@@ -106,8 +107,9 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	if err := fitTx(&cfg, in.store); err != nil {
 		return nil, err
 	}
+	settler, _ := in.store.(store.TxSettler[Tx])
 	c := &Consumer[Tx]{
-		cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
+		settler: settler, cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}

@@ -202,15 +202,18 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	return nil
 }
 
-// commitRetry commits under the lease with which the relay retries the message, if the store can: a process that has lost the
-// lease without noticing commits nothing.
+// commitRetry commits under the lease with which the relay retries the message: a process that has lost the lease without
+// noticing commits nothing.
 func (c *Consumer[Tx]) commitRetry(ctx context.Context, tx Tx) error {
-	settler, ok := c.store.(store.TxSettler[Tx])
-	lease, leased := attempt.LeaseOf(ctx)
-	if !ok || !leased {
-		return c.store.Commit(ctx, tx)
+	if lease, ok := attempt.LeaseOf(ctx); ok && c.settler != nil {
+		return c.commitUnder(ctx, tx, store.LeaseRef{Partition: lease.Partition, Token: lease.Token})
 	}
-	_, err := settler.CommitSettled(ctx, tx, c.cfg.Name, store.Settlement{Partition: lease.Partition, Token: lease.Token})
+	return c.store.Commit(ctx, tx)
+}
+
+// commitUnder commits a transaction under a lease. Errors: store.ErrLeaseLost.
+func (c *Consumer[Tx]) commitUnder(ctx context.Context, tx Tx, lease store.LeaseRef) error {
+	_, err := c.settler.CommitSettled(ctx, tx, c.cfg.Name, store.Settlement{Partition: lease.Partition, Token: lease.Token})
 	return err
 }
 

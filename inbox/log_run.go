@@ -300,7 +300,7 @@ func (r *logRun[Tx]) inTx(ctx context.Context, f func(tx Tx) error) error {
 	if err := f(tx); err != nil {
 		return errors.Join(err, r.src.c.rollback(tx))
 	}
-	return r.src.commit(ctx, tx, r.lease)
+	return r.src.c.commitUnder(ctx, tx, r.lease)
 }
 
 // stop ends the run after its transactions under way, unless ctx ends first, and stores the last position.

@@ -20,9 +20,8 @@ const listEvery = 10 * time.Second
 // database, and the leases of the consumer's relay for parked messages distribute the partitions among the processes: whoever
 // holds partition leaseOf(p) reads partition p of the log. Every transaction checks the lease when it commits.
 type logSource[Tx any] struct {
-	c       *Consumer[Tx]
-	log     postrider.Log
-	settler store.TxSettler[Tx]
+	c   *Consumer[Tx]
+	log postrider.Log
 	// arrived passes on what was read; left is what Receive has not returned yet.
 	arrived chan []*postrider.Delivery
 	left    []*postrider.Delivery
@@ -47,12 +46,11 @@ type logSource[Tx any] struct {
 var _ postrider.Subscription = (*logSource[any])(nil)
 
 func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], error) {
-	settler, ok := c.store.(store.TxSettler[Tx])
-	if !ok {
+	if c.settler == nil {
 		return nil, fmt.Errorf("inbox: consumer %s reads a log, for which the store must implement store.TxSettler", c.cfg.Name)
 	}
 	s := &logSource[Tx]{
-		c: c, log: log, settler: settler, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
+		c: c, log: log, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
 		changed: make(chan struct{}, 1), ended: make(chan struct{}),
 		held: make(map[int]string), runs: make(map[string]*logRun[Tx]), failing: make(map[string]bool),
 	}
@@ -206,12 +204,6 @@ func (s *logSource[Tx]) leave(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	s.release(ctx, all)
-}
-
-// commit commits a transaction under a lease. Errors: store.ErrLeaseLost.
-func (s *logSource[Tx]) commit(ctx context.Context, tx Tx, lease store.LeaseRef) error {
-	_, err := s.settler.CommitSettled(ctx, tx, s.c.cfg.Name, store.Settlement{Partition: lease.Partition, Token: lease.Token})
-	return err
 }
 
 var errNoPartition = errors.New("the log no longer has this partition")

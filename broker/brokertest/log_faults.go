@@ -186,14 +186,14 @@ func testLogLag(t *testing.T, l *logTest) {
 	for _, d := range l.member.all(t) {
 		last[d.Position.Partition] = d.Position
 	}
-	for behind := int64(1); behind >= 0; behind-- {
+	for missing := int64(1); missing >= 0; missing-- {
 		for _, at := range last {
-			at.Offset -= behind
+			at.Offset -= missing
 			if err := reporter.ReportPosition(t.Context(), "view of.orders", at); err != nil {
 				t.Errorf("report %+v: %v", at, err)
 			}
 		}
-		if lag, want := l.Lag(t, "view of.orders"), behind*int64(len(last)); lag != want {
+		if lag, want := l.Lag(t, "view of.orders"), missing*int64(len(last)); lag != want {
 			t.Errorf("the broker shows a lag of %d, want %d", lag, want)
 		}
 	}

@@ -27,6 +27,9 @@ func TestLogConformance(t *testing.T) {
 	})
 }
 
+// logEnv is the environment of a log on one topic.
+//
+// size: the functions of the environment, one after another.
 func logEnv(t *testing.T, address string) brokertest.LogEnv {
 	env, prefix := inboundEnv(t, address)
 	name := kafkabroker.TopicName(prefix, env.Topic)

@@ -56,7 +56,7 @@ func (s *Subscriber) readCall(p *postrider.LogPartition, after string, count int
 
 // logState is the answer of log.lua.
 type logState struct {
-	epoch, server        string
+	incarnation, server  string
 	last, deleted, first string // IDs
 	added                int64  // entries ever added, -1 if unknown
 	length               int64
@@ -77,7 +77,7 @@ func readState(cmd *redis.Cmd) (now logState, err error) {
 		return now, fmt.Errorf("%w: %v", errAnswer, parts)
 	}
 	now = logState{
-		epoch: fmt.Sprint(parts[0]), server: fmt.Sprint(parts[1]), last: fmt.Sprint(parts[2]), deleted: fmt.Sprint(parts[3]),
+		incarnation: fmt.Sprint(parts[0]), server: fmt.Sprint(parts[1]), last: fmt.Sprint(parts[2]), deleted: fmt.Sprint(parts[3]),
 		added: -1, length: length, first: fmt.Sprint(parts[6]),
 	}
 	if added, ok := parts[4].(int64); ok {
@@ -98,7 +98,7 @@ func (l *logState) trimmed() bool { return l.added > l.length }
 
 // describe fills in the state of a partition.
 func (l *logState) describe(p *postrider.LogPartition) (err error) {
-	p.Incarnation, p.Term, p.First = l.epoch, l.server, 1
+	p.Incarnation, p.Term, p.First = l.incarnation, l.server, 1
 	if p.End, err = offsetOf(l.last); err != nil {
 		return err
 	}
