@@ -164,7 +164,7 @@ func (s *Store) Published(ctx context.Context, tx pgx.Tx) (out []*postrider.Mess
 		return nil, store.ErrNoTransaction
 	}
 	// In binary, whatever the connection's mode: text depends on settings of the user's transaction, such as DateStyle.
-	rows, err := tx.Query(ctx, s.names.expand(publishedSQL), pgx.QueryExecModeExec, pgx.QueryResultFormats{pgx.BinaryFormatCode})
+	rows, err := tx.Query(ctx, s.names.expand(publishedSQL), pgx.QueryExecModeDescribeExec)
 	if err != nil {
 		return nil, translate("read what was published", err)
 	}
