@@ -80,8 +80,8 @@ func (p commands) doctor(cmd *cobra.Command, o options, names []string) error {
 		return p.write(report, o)
 	}
 	defer b.Close()
-	service := admin.New(b, admin.Config{Name: b.StoreName(s), Checks: b.Checks(c, s), Command: p.Complete, Logger: logger})
-	report, err := service.Doctor(ctx, admin.Principal{Issuer: "os", Subject: p.Operator(), Role: admin.Viewer, Via: "cli"}, names...)
+	service := admin.New(b, admin.Config{Name: b.StoreName(s), Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Logger: logger})
+	report, err := service.Doctor(ctx, admin.Principal{Issuer: "os", Subject: p.Operator(), Role: admin.Viewer, Via: admin.ViaCLI}, names)
 	if errors.Is(err, admin.ErrInput) {
 		return program.Usagef("%v", err)
 	}
