@@ -38,8 +38,8 @@ func (p commands) command() *cobra.Command {
 		Short: "Watch Postrider keep its promises through an outage, a bad deployment and a crash",
 		Long: `Open a small shop whose orders are database transactions that publish messages, move the messages to a broker, and check
 what a consumer receives against what was committed. On the way the broker is taken away, a bad
-deployment makes 3% of the orders fail until it is fixed and they are redriven, and the relay crashes. Some orders are rolled
-back: their messages must never appear.
+deployment makes 3% of the orders fail until it is fixed and they are redriven, and the relay crashes. Some orders are
+rolled back: their messages must never appear.
 
 Nothing needs to be installed: by default it runs on SQLite in a temporary directory and on a JetStream server in this
 process; with --publisher webhook: on a webhook whose receiver is in this process. With --store and --publisher it runs on

@@ -41,7 +41,8 @@ destinations. Each finding says what is wrong, what happens if nobody does anyth
 A CHECK is a name such as db.clock, or an area such as db. What cannot be found out, for example for want of a right in the
 database, is not passed: it could not check, and says why.
 
-Exit codes: 0 no fault, 3 a fault (with --strict also a warning, or a check that could not), 1 a check failed or took too long.`,
+Exit codes: 0 no fault, 3 a fault (with --strict also a warning, or a check that could not be made), 1 a check failed or
+took too long.`,
 		Example: `  postrider doctor
   postrider doctor db schema --store postgres://ops@db/shop
   postrider doctor --config /etc/postrider.yaml --json

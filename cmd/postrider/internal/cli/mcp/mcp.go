@@ -29,11 +29,11 @@ func (p commands) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Let an agent ask about an outbox, through the Model Context Protocol",
-		Long: `Answer an agent on standard input and output, through the Model Context Protocol. Its tools read: what is wrong, where a message is,
-what failed and why. Payloads are hidden, and causes are shown without numbers and identifiers.
+		Long: `Answer an agent on standard input and output, through the Model Context Protocol. Its tools read: what is wrong, where a
+message is, what failed and why. Payloads are hidden, and causes are shown without numbers and identifiers.
 
-With --role operator, an agent can also plan a redrive. A person who is signed in to the web UI approves it; no command does.
-MCP limits what an agent does through MCP. It does not limit an agent that has a shell and a password of the database.
+With --role operator, an agent can also plan a redrive. A person who is signed in to the web UI approves it; no command
+does. MCP limits what an agent does through MCP. It does not limit an agent that has a shell and a password of the database.
 
 postrider serve answers agents too, at /mcp, with a token of: postrider token create --agent`,
 		Example: `  postrider mcp --store sqlite:shop.db
