@@ -55,7 +55,7 @@ Exit codes:
   0    done
   1    failed; the message says at what, and what to do next
   2    not understood: a flag, an argument or the configuration is wrong; nothing was done
-  3    the answer is no: a broken promise in the demo, a limit of status, a fault in doctor, an old schema, a topic without a relay
+  3    the answer is no: a broken promise in the demo, a limit of status, a fault in doctor, an old schema, an untaken topic
   4    partly done: publish --continue-on-error wrote messages to the rejects, a redrive refused messages
   130  ended at once by a second interrupt`
 
