@@ -46,6 +46,8 @@ type load struct {
 	counts  loadCounts
 	took    []time.Duration // a ring
 	failure error           // the last one
+	late    []string        // orders that can succeed and took longer than their caller waited
+	broken  []string        // orders that could succeed and did not
 }
 
 // loadCounts is what a load has done.
@@ -104,10 +106,10 @@ func (l *load) draw() func(context.Context) error {
 		for range 1 + l.random.IntN(2) {
 			o.Lines = append(o.Lines, shop.Line{SKU: fmt.Sprintf("P-%02d", 1+l.random.IntN(19)), Quantity: 1 + l.random.IntN(3)})
 		}
-		return func(ctx context.Context) error { return l.order(ctx, o, http.StatusCreated, &l.counts.Orders) }
+		return func(ctx context.Context) error { return l.placeOrder(ctx, o, http.StatusCreated, &l.counts.Orders) }
 	case n < 60:
 		o := orderRequest{Customer: customer, Lines: []shop.Line{{SKU: workstation, Quantity: 2}}}
-		return func(ctx context.Context) error { return l.order(ctx, o, http.StatusConflict, &l.counts.Declined) }
+		return func(ctx context.Context) error { return l.placeOrder(ctx, o, http.StatusConflict, &l.counts.Declined) }
 	case n < 80:
 		return func(ctx context.Context) error { return l.read(ctx, "payments", "/accounts/"+customer) }
 	case n < 95:
@@ -126,8 +128,8 @@ func (l *load) read(ctx context.Context, service, path string) error {
 	return l.count(&l.counts.Reads, r, err, http.StatusOK)
 }
 
-// order places an order.
-func (l *load) order(ctx context.Context, o orderRequest, want int, counter *int) error {
+// placeOrder places an order, and notes whether it got the answer that is expected.
+func (l *load) placeOrder(ctx context.Context, o orderRequest, want int, counter *int) error {
 	id, begun := newOrder(), time.Now()
 	r, err := l.place(ctx, id, o, 5)
 	for attempt := 1; l.retry && attempt < 20 && (err != nil || r.status == http.StatusServiceUnavailable); attempt++ {
@@ -138,12 +140,32 @@ func (l *load) order(ctx context.Context, o orderRequest, want int, counter *int
 	if l.took = append(l.took, time.Since(begun)); len(l.took) > latencies {
 		l.took = slices.Delete(l.took, 0, latencies/2)
 	}
-	if err == nil && r.status == http.StatusAccepted {
+	switch {
+	case err == nil && r.status == http.StatusAccepted:
 		l.counts.Late++
+		if want == http.StatusCreated {
+			l.late = append(l.late, id)
+		}
 		want = http.StatusAccepted
+	case err == nil && r.status == http.StatusConflict && want == http.StatusCreated:
+		l.broken = append(l.broken, "an order that could succeed did not: "+r.text())
 	}
 	l.mu.Unlock()
 	return l.count(counter, r, err, want)
+}
+
+// failed returns the orders that could succeed and did not, when all are final.
+func (l *load) failed(ctx context.Context) ([]string, error) {
+	for _, id := range l.late {
+		o, err := l.world.order(ctx, id)
+		if err != nil {
+			return l.broken, err
+		}
+		if o.Status != shop.Shipped {
+			l.broken = append(l.broken, fmt.Sprintf("an order that could succeed did not: %s is %s: %s", o.ID, o.Status, o.Reason))
+		}
+	}
+	return l.broken, nil
 }
 
 // count counts a request that got the answer that is expected.

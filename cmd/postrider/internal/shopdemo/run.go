@@ -44,10 +44,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("check the ledger: %w", err)
 	}
+	failedOrders, err := l.failed(context.WithoutCancel(ctx))
+	if err != nil {
+		return fmt.Errorf("look at the orders: %w", err)
+	}
+	broken := append(tally.Broken, failedOrders...)
 	counts, p50, p95 := l.stats()
-	screen.result(tally, counts, p50, p95)
-	if !tally.Exact() {
-		return &BrokenError{tally.Broken}
+	screen.result(tally, counts, p50, p95, broken)
+	if len(broken) > 0 {
+		return &BrokenError{broken}
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func killServices(ctx context.Context, s *stage) error {
 	}
 	working.Wait()
 	counts, _, _ := l.stats()
-	s.do("%d orders were answered in time, %d declined and %d later than their caller waited; %d requests failed", counts.Orders, counts.Declined, counts.Late, counts.Failed)
+	s.do("%d orders that can succeed, %d that are declined, %d of both answered later than their caller waited; %d of other requests failed", counts.Orders, counts.Declined, counts.Late, counts.Failed)
 	tally, err := s.settle(ctx, 5*patience)
 	s.expect(kills >= min(len(shop.Names), int(length/killEvery)), "services were killed %d times", kills)
 	s.expect(tally.Open == 0, "every order is final: %d shipped, %d cancelled", tally.Shipped, tally.Cancelled)

@@ -214,15 +214,15 @@ func clock(d time.Duration) string {
 }
 
 // result prints the result.
-func (s *screen) result(t shop.Tally, c loadCounts, p50, p95 time.Duration) {
+func (s *screen) result(t shop.Tally, c loadCounts, p50, p95 time.Duration, found []string) {
 	heading := s.pen.Paint(drawing.Green, "Every promise was kept.")
-	if !t.Exact() {
+	if len(found) > 0 {
 		heading = s.pen.Paint(drawing.Red, "A promise broke.")
 	}
 	fmt.Fprintf(s.out, "\n%s\n  %s\n", heading, ledgerLine(t))
 	fmt.Fprintf(s.out, "  %s that could succeed, %s that had to be declined; half of all took less than %d ms, 95%% less than %d ms\n",
 		drawing.Plural(c.Orders, "order"), drawing.Number(c.Declined), p50.Milliseconds(), p95.Milliseconds())
-	for _, broken := range t.Broken {
+	for _, broken := range found {
 		fmt.Fprintln(s.out, "  "+broken)
 	}
 }

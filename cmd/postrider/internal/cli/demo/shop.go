@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,14 +34,15 @@ func (p commands) shopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shop",
 		Short: "Watch four services fulfil orders as sagas, and break them on purpose",
-		Long: `Run a shop of four services: orders, inventory, payments and shipping. Each has a database, an outbox, a relay and a consumer
-of its own. A saga takes each order from stock to parcel, or undoes what was done. The code is examples/shop, for reading.
+		Long: `Run a shop of four services: orders, inventory, payments and shipping. Each has a database, an outbox, a relay and a
+consumer of its own. A saga takes each order from stock to parcel, or undoes what was done. The code, for reading, is in
+examples/shop.
 
-By default it runs on SQLite files and a JetStream server in this process, with orders under way, until it is interrupted or
---for has passed. The services listen on ports 8081 to 8084. A ledger compares what they have recorded, all the time: charges
-less refunds are the value of shipped orders, goods are free, reserved or sold, and no order waits without a saga.
+By default it runs on SQLite files and a JetStream server in this process, with a load of orders, until it is interrupted or
+--for has passed. The services listen on ports 8081 to 8084. A ledger compares what they have recorded, all the time:
+charges less refunds are the value of shipped orders, goods are free, reserved or sold, and no order waits without a saga.
 
---scenario runs one story and prints what is done, what is expected and what is found:
+--scenario runs one scenario and prints what is done, what is expected and what is found:
 
 ` + scenarioList() + `
 --processes runs each service as a process, so that it can be killed. Exit code 3 says that a promise broke.`,
@@ -53,10 +55,15 @@ less refunds are the value of shipped orders, goods are free, reserved or sold, 
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.printConfig {
-				p.printFlags(cmd.Flags())
+				p.printFlags(cmd.LocalNonPersistentFlags())
 				return nil
 			}
-			return p.shop(cmd, f)
+			for _, name := range limitFlags {
+				if flag := cmd.Flags().Lookup(name); !flag.Changed {
+					_ = flag.Value.Set("0")
+				}
+			}
+			return p.shop(cmd.Context(), f)
 		},
 	}
 	f.register(cmd.Flags())
@@ -82,13 +89,13 @@ func (f *shopFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Publisher, "publisher", "", "`URL` of a NATS server (default: one in this process)")
 	flags.StringVar(&f.Dir, "dir", "", "`folder` for databases and logs, which stay (default: a temporary one)")
 	flags.IntVar(&f.Port, "port", 8081, "`port` of orders; the other services have the following ones; 0 for free ports")
-	flags.DurationVar(&f.Limits.StepTimeout, "step-timeout", 0, "`time` that a step of a saga has for its answer (default 15s)")
-	flags.DurationVar(&f.Limits.Deadline, "deadline", 0, "`time` that an order has until its parcel leaves (default 1m)")
-	flags.DurationVar(&f.Limits.UndoTimeout, "undo-timeout", 0, "`time` that an undo has for its answer (default 30s)")
-	flags.IntVar(&f.Limits.UndoAttempts, "undo-attempts", 0, "how `often` an undo is sent before its saga is stuck (default 20)")
-	flags.DurationVar(&f.Limits.LeaseTTL, "lease-ttl", 0, "`time` after which the work of a killed process is taken over (default 15s)")
-	flags.DurationVar(&f.Limits.Keep, "keep", 0, "`time` that delivered messages and ended sagas are kept (default: days)")
-	flags.DurationVar(&f.Limits.Replenish, "replenish", 0, "`time` between two looks for goods that are nearly sold out (default 10s)")
+	flags.DurationVar(&f.Limits.StepTimeout, "step-timeout", 15*time.Second, "`time` that a step of a saga has for its answer")
+	flags.DurationVar(&f.Limits.Deadline, "deadline", time.Minute, "`time` that an order has until its parcel leaves")
+	flags.DurationVar(&f.Limits.UndoTimeout, "undo-timeout", 30*time.Second, "`time` that an undo has for its answer")
+	flags.IntVar(&f.Limits.UndoAttempts, "undo-attempts", 20, "`number` of times that an undo is sent before its saga is stuck")
+	flags.DurationVar(&f.Limits.LeaseTTL, "lease-ttl", 15*time.Second, "`time` after which the work of a killed process is taken over")
+	flags.DurationVar(&f.Limits.Keep, "keep", 24*time.Hour, "`time` that delivered messages, their IDs and ended sagas are kept")
+	flags.DurationVar(&f.Limits.Replenish, "replenish", 10*time.Second, "`time` between two looks for goods that are nearly sold out")
 	flags.IntVar(&f.Limits.Version, "saga-version", 1, "`version` of the saga; 2 has a review of expensive orders")
 	flags.Int64Var(&f.Limits.ReviewAbove, "review-above", 5_000_00, "total in `cents` above which version 2 asks a person")
 	flags.BoolVar(&f.plain, "plain", false, "write plain lines also on a terminal")
@@ -101,6 +108,9 @@ func (f *shopFlags) register(flags *pflag.FlagSet) {
 	}
 }
 
+// limitFlags are the flags for which a scenario can have its own default.
+var limitFlags = []string{"step-timeout", "deadline", "undo-timeout", "undo-attempts", "lease-ttl", "keep", "replenish"}
+
 // printFlags prints every setting with its value.
 func (p commands) printFlags(flags *pflag.FlagSet) {
 	fmt.Fprintf(p.Stdout, "store: %s\n", p.StoreFlag)
@@ -111,8 +121,7 @@ func (p commands) printFlags(flags *pflag.FlagSet) {
 	})
 }
 
-func (p commands) shop(cmd *cobra.Command, f shopFlags) (err error) {
-	ctx := cmd.Context()
+func (p commands) shop(ctx context.Context, f shopFlags) (err error) {
 	if f.service != "" {
 		return shopdemo.RunService(ctx, shopdemo.Settings{
 			Service: f.service, Store: p.StoreFlag, Publisher: f.Publisher, Stream: f.stream, Listen: f.listen, Seed: f.Seed, Faults: f.Faults, Limits: f.Limits,
