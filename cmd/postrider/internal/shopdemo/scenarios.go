@@ -50,7 +50,8 @@ var Scenarios = []Scenario{
 	{
 		Number: 6, Title: "a service does not answer", run: both(timeOut),
 		about: "Payments is stopped, and an order is placed. When the charge times out, the saga turns back. When payments is back, it finds\n" +
-			"the command and its undo: whatever it does first, no money is kept.",
+			"the command and its undo: whatever it does first, no money is kept. A choreographed order can also be shipped in the end, if its\n" +
+			"parcel leaves before shipping hears that it must not: never half.",
 	},
 	{
 		Number: 7, Title: "a dead letter is redriven", run: redrive,

@@ -103,7 +103,7 @@ func poll[T any](ctx context.Context, within time.Duration, what string, ask fun
 		}
 		select {
 		case <-ctx.Done():
-			return answer, fmt.Errorf("not within %s: %s", within, what)
+			return answer, fmt.Errorf("not within %s: %s; there is %+v", within, what, answer)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
