@@ -131,6 +131,9 @@ func newService(name string, c Config) (*Service, error) {
 	}
 	s.close = append(s.close, s.server)
 	if c.Faults != nil {
+		if addr, ok := s.server.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
+			return s, errors.New("POST /faults must not be reachable from other hosts: listen on a loopback address")
+		}
 		s.mux.HandleFunc("POST /faults", c.Faults.handle)
 	}
 	return s, nil

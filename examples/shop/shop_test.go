@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,17 @@ func TestLedgerFindsWhatIsWrong(t *testing.T) {
 				t.Errorf("%v, the ledger is exact: %+v", err, tally)
 			}
 		})
+	}
+}
+
+func TestFaultsAreLocal(t *testing.T) {
+	t.Parallel()
+	db, err := shop.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "payments.db"))
+	must(t, err)
+	defer db.DB.Close()
+	_, err = shop.Open(t.Context(), "payments", shop.Config{Database: db, Listen: ":0", Faults: new(shop.Faults)})
+	if err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("error %v, want that the address is not a loopback address", err)
 	}
 }
 
