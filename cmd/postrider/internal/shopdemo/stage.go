@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,10 +83,8 @@ const patience = 60 * time.Second
 func (s *stage) await(ctx context.Context, id string, within time.Duration, want ...shop.Status) (v shop.OrderView, err error) {
 	return poll(ctx, within+patience, fmt.Sprintf("order %s becomes %s", id, want), func() (shop.OrderView, bool, error) {
 		v, err := s.order(ctx, id)
-		for _, status := range want {
-			if v.Status == status {
-				return v, true, err
-			}
+		if slices.Contains(want, v.Status) {
+			return v, true, err
 		}
 		return v, false, err
 	})

@@ -74,7 +74,7 @@ charges less refunds are the value of shipped orders, goods are free, reserved o
 func scenarioList() string {
 	var b strings.Builder
 	for _, s := range shopdemo.Scenarios {
-		fmt.Fprintf(&b, "  %2d  %s\n", s.Number, s.Title)
+		fmt.Fprintf(&b, "  %2d  %s.\n", s.Number, s.Title)
 	}
 	return b.String()
 }
