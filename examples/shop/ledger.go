@@ -1,6 +1,7 @@
 package shop
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -17,7 +18,7 @@ import (
 //   - Of each product, what is free, reserved and sold is what was bought.
 //   - An order that is not final has a saga that has not ended, and the other way around. A choreographed order that is pending gets
 //     its saga within a minute, when the tracker has read that it was created.
-//   - No saga is more than 10 s past its deadline.
+//   - No saga is much past its deadline.
 //
 // An order becomes final after everything about it was done or undone, and does not change any more. So Check reads the orders first,
 // and compares the final ones with what the other services have: each once. It keeps only orders that are not final in memory.
@@ -25,6 +26,8 @@ type Ledger struct {
 	Orders, Inventory, Payments, Shipping *sql.DB
 	// Sagas are those of the orders service.
 	Sagas store.SagaReader
+	// OverdueAfter is how late a saga may notice its deadline. Default: 10 s.
+	OverdueAfter time.Duration
 
 	since   int64 // orders created before are final and checked
 	checked map[string]bool
@@ -52,9 +55,6 @@ const slack = 10 * time.Second
 
 // trackedWithin is how late the tracker may see a choreographed order.
 const trackedWithin = time.Minute
-
-// overdueAfter is how late a saga may notice its deadline.
-const overdueAfter = 10 * time.Second
 
 // Check checks what has changed since the last call. It is not safe for concurrent use.
 func (l *Ledger) Check(ctx context.Context) (Tally, error) {
@@ -244,8 +244,9 @@ func (l *Ledger) checkSagas(ctx context.Context) error {
 }
 
 func (l *Ledger) checkSaga(ctx context.Context, s store.SagaSummary) error {
-	if !s.DeadlineAt.IsZero() && s.Kind == store.SagaOrchestrated && s.Status == store.SagaRunning && !s.PastPivot && s.StartedAt.Add(s.Age).After(s.DeadlineAt.Add(overdueAfter)) {
-		l.broken("saga %s is running, %s after its deadline", s.ID, s.StartedAt.Add(s.Age).Sub(s.DeadlineAt))
+	late := s.StartedAt.Add(s.Age).Sub(s.DeadlineAt)
+	if !s.DeadlineAt.IsZero() && s.Kind == store.SagaOrchestrated && s.Status == store.SagaRunning && !s.PastPivot && late > cmp.Or(l.OverdueAfter, 10*time.Second) {
+		l.broken("saga %s is running, %s after its deadline", s.ID, late)
 	}
 	if s.Kind == store.SagaChoreographed { // it ends after its order
 		return nil

@@ -33,7 +33,7 @@ func (w *world) request(ctx context.Context, method, service, path string, body 
 		}
 		content = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+w.members[service].address()+path, content)
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+w.service(service).address()+path, content)
 	if err != nil {
 		return reply{}, err
 	}

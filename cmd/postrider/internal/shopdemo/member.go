@@ -142,6 +142,7 @@ func (m *process) end(signal os.Signal) error {
 // world is the running shop.
 type world struct {
 	cfg     Config
+	joining sync.RWMutex // of members
 	members map[string]member
 	dbs     map[string]database
 	broker  func() // stops the broker of this process
@@ -203,8 +204,18 @@ func (w *world) join(ctx context.Context, name, database string) error {
 	if w.dbs[database], err = w.database(ctx, database, settings.Store); err != nil {
 		return err
 	}
-	w.members[name] = w.member(settings, w.dbs[database])
-	return w.members[name].start(ctx)
+	m := w.member(settings, w.dbs[database])
+	w.joining.Lock()
+	w.members[name] = m
+	w.joining.Unlock()
+	return m.start(ctx)
+}
+
+// service returns a service that runs.
+func (w *world) service(name string) member {
+	w.joining.RLock()
+	defer w.joining.RUnlock()
+	return w.members[name]
 }
 
 // database creates and opens the database of a service.

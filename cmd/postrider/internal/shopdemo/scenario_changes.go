@@ -43,7 +43,7 @@ func rebuildView(ctx context.Context, s *stage) error {
 	}
 	s.do("the service view starts")
 	counts, err := s.underLoad(ctx, func() error {
-		if err := s.members["view"].stop(); err != nil {
+		if err := s.service("view").stop(); err != nil {
 			return err
 		}
 		s.do("its database is dropped, while orders come in")
@@ -126,11 +126,11 @@ func deploy(ctx context.Context, s *stage) error {
 	if err := s.diff(ctx, n); err != nil {
 		return err
 	}
-	if err := s.members["orders"].stop(); err != nil {
+	if err := s.service("orders").stop(); err != nil {
 		return err
 	}
-	s.members["orders"].configure(func(c *Settings) { c.Limits.Version = 2 })
-	if err := s.members["orders"].start(ctx); err != nil {
+	s.service("orders").configure(func(c *Settings) { c.Limits.Version = 2 })
+	if err := s.service("orders").start(ctx); err != nil {
 		return err
 	}
 	s.do("orders is deployed with the versions 1 and 2")

@@ -15,7 +15,7 @@ import (
 )
 
 func timeOut(ctx context.Context, s *stage, k kind) error {
-	if err := s.members["payments"].stop(); err != nil {
+	if err := s.service("payments").stop(); err != nil {
 		return err
 	}
 	s.do("payments is stopped")
@@ -32,7 +32,7 @@ func timeOut(ctx context.Context, s *stage, k kind) error {
 	}
 	s.do("the charge is not answered: the saga is %s, because it %s", found.Status, found.Cause)
 	s.expect(found.Cause == "timed out", "the cause is that it timed out")
-	if err := s.members["payments"].start(ctx); err != nil {
+	if err := s.service("payments").start(ctx); err != nil {
 		return err
 	}
 	s.do("payments is started")
