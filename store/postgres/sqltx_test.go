@@ -38,7 +38,9 @@ func onSQLTx(t testing.TB, b *bundle) *sqlTxBundle {
 func sqlTxHarness(dsn string) storetest.Harness[*sql.Tx] {
 	under := harness(dsn)
 	h := sqlHarness(dsn, "pgx")
-	h.Open = func(t testing.TB, partitions int) storetest.Store[*sql.Tx] { return onSQLTx(t, under.Open(t, partitions).(*bundle)) }
+	h.Open = func(t testing.TB, partitions int) storetest.Store[*sql.Tx] {
+		return onSQLTx(t, under.Open(t, partitions).(*bundle))
+	}
 	h.Reopen = func(t testing.TB, s storetest.Store[*sql.Tx]) storetest.Store[*sql.Tx] {
 		return onSQLTx(t, under.Reopen(t, s.(*sqlTxBundle).b).(*bundle))
 	}
