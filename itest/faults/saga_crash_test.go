@@ -107,7 +107,11 @@ func (w *sagaWorld[Tx]) calm(s sagaStores[Tx]) {
 	}
 	var o shopOrder
 	w.awaitEnd("a saga has completed without faults", func() string {
-		status := w.ends(s)[o.ID]
+		ends, err := w.ends(s)
+		if err != nil {
+			return err.Error()
+		}
+		status := ends[o.ID]
 		switch status {
 		case store.SagaCompleted:
 			return ""
@@ -117,7 +121,8 @@ func (w *sagaWorld[Tx]) calm(s sagaStores[Tx]) {
 				_, err := orders.Start(ctx, tx, o, saga.ID(o.ID))
 				return err
 			}); err != nil {
-				w.t.Fatal(err)
+				o = shopOrder{}
+				return err.Error()
 			}
 			w.started[o.ID] = o.Mode
 		}
@@ -280,7 +285,10 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 	})
 	w.awaitSettled(s)
 	w.awaitSettled(cards)
-	ends := w.ends(s)
+	ends, err := w.ends(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	for id := range w.started {
 		if ends[id] == "" {
 			w.t.Errorf("saga %s was started and is lost", id)
@@ -306,19 +314,18 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 }
 
 // ends returns the status of each saga.
-func (w *sagaWorld[Tx]) ends(s sagaStores[Tx]) map[string]store.SagaStatus {
-	w.t.Helper()
+func (w *sagaWorld[Tx]) ends(s sagaStores[Tx]) (map[string]store.SagaStatus, error) {
 	ends := make(map[string]store.SagaStatus)
 	for after := ""; ; {
 		page, err := s.ListSagas(w.t.Context(), store.SagaFilter{}, after, 1000)
 		if err != nil {
-			w.t.Fatal(err)
+			return nil, err
 		}
 		for _, in := range page {
 			ends[in.ID], after = in.Status, in.Run
 		}
 		if len(page) < 1000 {
-			return ends
+			return ends, nil
 		}
 	}
 }
