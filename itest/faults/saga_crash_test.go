@@ -199,21 +199,6 @@ func (w *sagaWorld[Tx]) pause() {
 	}
 }
 
-// hurt makes faults happen, each at least once, for a time.
-func (w *sagaWorld[Tx]) hurt(least time.Duration, faults []fault) (happened int) {
-	w.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
-	for began := time.Now(); happened < len(faults) || time.Since(began) < least; happened++ {
-		f := faults[happened%len(faults)]
-		if happened >= len(faults) {
-			f = faults[w.random.IntN(len(faults))]
-		}
-		<-time.After(time.Duration(200+w.random.IntN(1000)) * time.Millisecond)
-		w.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), f.name)
-		f.happen()
-	}
-	return happened
-}
-
 // load starts sagas from eight goroutines until ctx ends.
 func (w *sagaWorld[Tx]) load(ctx context.Context, s sagaStores[Tx]) (wait func()) {
 	box, _, orders, err := newShop(s, w.session, testLogger(w.t))
