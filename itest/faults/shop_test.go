@@ -210,14 +210,14 @@ func (w *shopWorld) place(random *rand.Rand) (id string) {
 	return id
 }
 
-// order places orders from four goroutines until ctx ends.
+// order places orders from three goroutines until ctx ends.
 func (w *shopWorld) order(ctx context.Context) (wait func()) {
 	var callers sync.WaitGroup
-	for range 4 {
+	for range 3 {
 		random := rand.New(rand.NewPCG(w.random.Uint64(), 0))
 		callers.Go(func() {
 			for ctx.Err() == nil && w.place(random) != "" {
-				<-time.After(time.Duration(random.IntN(100)) * time.Millisecond)
+				<-time.After(time.Duration(random.IntN(500)) * time.Millisecond)
 			}
 		})
 	}
