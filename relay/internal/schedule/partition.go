@@ -80,10 +80,13 @@ func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 func (p *Partition[M]) Leaving() bool { return p.leaving }
 func (p *Partition[M]) Gone() bool    { return p.gone }
 
-// Unread reports whether messages are to be read from the log that the partition's last owner parked. ReadToEnd says that the
-// log was read to its end: what was not read by now is no longer in it.
+// Unread reports whether the log may still return messages that the partition's last owner parked. ReadToEnd says that the log
+// was read to its end: what was not read by now is no longer in it.
 func (p *Partition[M]) Unread() bool { return len(p.unread) > 0 }
 func (p *Partition[M]) ReadToEnd()   { p.unread = nil }
+
+// Open is the number of messages read from the log that have no outcome yet, or come after one that has none.
+func (p *Partition[M]) Open() int { return p.tracker.open() }
 
 // Mark returns a mark after all messages that were read so far, for RecordedUntil.
 func (p *Partition[M]) Mark() uint64 { return p.tracker.end() }
