@@ -281,13 +281,13 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	}
 }
 
-// checkEntry sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long is none:
-// no index takes it, and all its messages are dead-lettered.
+// checkEntry sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long, which no
+// index takes, or has a NUL byte is none: all its messages are dead-lettered.
 func checkEntry(e *store.Entry) (key string) {
 	if e.Err == nil {
 		e.Err = stored.Check(e.Message)
 	}
-	if key = e.Message.Key; len(key) > postrider.MaxKeyBytes {
+	if key = e.Message.Key; len(key) > postrider.MaxKeyBytes || strings.Contains(key, "\x00") {
 		return ""
 	}
 	return key
