@@ -4,9 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
-	"math"
-	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
@@ -22,135 +21,172 @@ const (
 	stepPages = 20
 	// stepLimit is how many parked messages, and dead letters, one transaction erases.
 	stepLimit = 500
-	listPage  = 100
+
+	listPage = 100
 )
 
-// page reads on in the log after a sequence. It returns the messages to erase, the sequence to read on after, and whether that is the end:
-// the end of the log, or where all messages were written after a time.
-func page(ctx context.Context, r store.LogReader, f store.EraseFilter, after int64, began time.Time) (found []store.LoggedMessage, last int64, end bool, err error) {
-	p, err := r.Logged(ctx, store.LogQuery{After: after, UpTo: math.MaxInt64, Limit: pageLimit})
+// page reads on in the log after a sequence. It returns the messages to erase, and the sequence to read on after.
+func page(ctx context.Context, r store.LogReader, f store.EraseFilter, after, upTo int64) (found []store.LoggedMessage, last int64, err error) {
+	p, err := r.Logged(ctx, store.LogQuery{After: after, UpTo: upTo, Limit: pageLimit})
 	if err != nil {
-		return nil, after, false, err
+		return nil, after, err
 	}
-	later := len(p.Messages) > 0
 	for i := range p.Messages {
-		m := &p.Messages[i]
-		later = later && m.CreatedAt.After(began)
-		if m.Type != store.ErasedType && f.Matches(m.Key, m.Tenant, m.ID) {
+		if m := &p.Messages[i]; m.Type != store.ErasedType && f.Matches(m.Key, m.Tenant, m.ID) {
 			found = append(found, *m)
 		}
 	}
-	return found, p.Last, later || p.Last == math.MaxInt64, nil
+	return found, p.Last, nil
 }
 
 // Erase erases messages, in transactions of up to 1,000, and records it. It calls progress, unless nil, after each. Interrupted, it leaves
-// a record of what it has erased; another call for the same subject erases the rest. It returns the erasure also with an error. Errors:
-// those of Plan.Validate; legalhold.ErrHeld.
+// a record of what it has erased, and Resume erases the rest; so does another call for the same subject. It returns the erasure also with an
+// error. Errors: those of Plan.Validate; legalhold.ErrHeld.
 func (s Store) Erase(ctx context.Context, p Plan, progress func(Erasure)) (e Erasure, err error) {
 	if err := p.Validate(); err != nil {
 		return e, err
 	}
-	run := &run{store: s, filter: p.filter(), progress: progress}
-	run.done.Subject, run.done.Digest = p.subject()
-	run.done.By, run.done.Reason = stored.Text(p.By), stored.Text(p.Reason)
-	err = run.erase(ctx)
-	s.records.Wake() // for held keys that go on
-	return run.done, err
-}
-
-// run is an erasure in progress.
-type run struct {
-	store    Store
-	filter   store.EraseFilter
-	progress func(Erasure)
-	done     Erasure // what is recorded
-	after    int64   // the log is erased up to here
-}
-
-func (r *run) erase(ctx context.Context) error {
-	err := r.step(ctx, func(context.Context, store.Writer, *Erasure) (bool, error) { return true, nil }) // put it on record first
-	for _, part := range []func(context.Context, store.Writer, *Erasure) (bool, error){r.eraseLog, r.eraseOthers} {
-		for end := false; err == nil && !end; {
-			err = r.step(ctx, func(ctx context.Context, w store.Writer, e *Erasure) (_ bool, err error) {
-				end, err = part(ctx, w, e)
-				return end, err
-			})
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return r.step(ctx, func(ctx context.Context, w store.Writer, e *Erasure) (_ bool, err error) {
-		e.EndedAt, err = w.Now(ctx)
-		return true, err
-	})
-}
-
-// step runs a part of the erasure in a transaction, which also records it.
-func (r *run) step(ctx context.Context, part func(context.Context, store.Writer, *Erasure) (bool, error)) error {
-	var next Erasure
-	after := r.after
-	err := r.store.records.Change(ctx, store.Operation{Method: "Erase", Doing: "erase messages"}, func(w store.Writer) (err error) {
-		next, r.after = r.done, after // again, after a conflict
+	err = s.records.Change(ctx, operation, func(w store.Writer) (err error) {
+		e = Erasure{ID: postrider.NewID(), By: stored.Text(p.By), Reason: stored.Text(p.Reason)}
+		e.Subject, e.Value, e.Digest = p.subject()
 		if err := legalhold.Check(ctx, w); err != nil {
 			return err
 		}
-		first := next.ID == ""
-		if first {
-			next.ID = postrider.NewID()
-			if next.StartedAt, err = w.Now(ctx); err != nil {
-				return err
-			}
-		}
-		if _, err = part(ctx, w, &next); err != nil {
+		if e.StartedAt, err = w.Now(ctx); err != nil {
 			return err
 		}
-		return save(ctx, w, &next, first)
+		if e.UpTo, err = w.LogEnd(ctx); err != nil {
+			return err
+		}
+		d, err := e.document()
+		if err != nil {
+			return err
+		}
+		return w.AddDocument(ctx, d)
 	})
 	if err != nil {
-		return err
+		return Erasure{}, err
 	}
-	if r.done = next; r.progress != nil {
-		r.progress(r.done)
-	}
-	return nil
+	return s.drive(ctx, e, "", progress)
 }
 
-func save(ctx context.Context, w store.Writer, e *Erasure, first bool) error {
+// Resume erases what is left of an erasure that was interrupted, as Erase does. Both may run at once. Errors: ErrNoErasure, ErrEnded,
+// legalhold.ErrHeld.
+func (s Store) Resume(ctx context.Context, id, by string, progress func(Erasure)) (e Erasure, err error) {
+	err = s.records.View(ctx, operation, func(r store.Reader) error {
+		d, err := r.Document(ctx, kind, id)
+		if errors.Is(err, store.ErrNoDocument) {
+			return fmt.Errorf("%w: %s", ErrNoErasure, id)
+		}
+		if err == nil {
+			e, err = parse(d)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return e, err
+	case e.Ended():
+		return e, fmt.Errorf("%w: %s", ErrEnded, id)
+	}
+	return s.drive(ctx, e, stored.Text(by), progress)
+}
+
+// operation is what the transactions of an erasure are for.
+var operation = store.Operation{Method: "Erase", Doing: "erase messages"}
+
+// drive takes the steps of an erasure until it has ended.
+func (s Store) drive(ctx context.Context, e Erasure, resumedBy string, progress func(Erasure)) (Erasure, error) {
+	defer s.records.Wake() // for held keys that go on
+	for !e.Ended() {
+		next, err := s.step(ctx, e.ID, resumedBy)
+		if err != nil {
+			return e, err
+		}
+		if e = next; progress != nil {
+			progress(e)
+		}
+	}
+	return e, nil
+}
+
+// step takes the next step of an erasure in a transaction, which also records it.
+func (s Store) step(ctx context.Context, id, resumedBy string) (e Erasure, err error) {
+	err = s.records.Change(ctx, operation, func(w store.Writer) error {
+		if err := legalhold.Check(ctx, w); err != nil {
+			return err
+		}
+		d, err := w.LockDocument(ctx, kind, id)
+		if err != nil {
+			return err
+		}
+		if e, err = parse(d); err != nil || e.Ended() {
+			return err
+		}
+		if resumedBy != "" {
+			e.ResumedBy = resumedBy
+		}
+		if e.Position < e.UpTo {
+			err = e.eraseLog(ctx, w)
+		} else {
+			err = e.eraseOthers(ctx, w)
+		}
+		if err != nil {
+			return err
+		}
+		return e.save(ctx, w)
+	})
+	return e, err
+}
+
+func (e *Erasure) document() (store.Document, error) {
 	body, err := json.Marshal(e)
+	return store.Document{Kind: kind, ID: e.ID, Body: body}, err
+}
+
+func (e *Erasure) save(ctx context.Context, w store.Writer) error {
+	d, err := e.document()
 	if err != nil {
 		return err
-	}
-	d := store.Document{Kind: kind, ID: e.ID, Body: body}
-	if first {
-		return w.AddDocument(ctx, d)
 	}
 	return w.SaveDocument(ctx, d)
 }
 
+func parse(d store.Document) (e Erasure, err error) {
+	if err = json.Unmarshal(d.Body, &e); err != nil {
+		err = fmt.Errorf("the stored erasure %s: %w", d.ID, err)
+	}
+	return e, err
+}
+
 // eraseLog reads on in the log until it finds messages, and erases them.
-func (r *run) eraseLog(ctx context.Context, w store.Writer, e *Erasure) (end bool, err error) {
+func (e *Erasure) eraseLog(ctx context.Context, w store.Writer) (err error) {
 	var found []store.LoggedMessage
-	for pages := 0; len(found) == 0 && !end && pages < stepPages; pages++ {
-		if found, r.after, end, err = page(ctx, w, r.filter, r.after, e.StartedAt); err != nil {
-			return false, err
+	for pages := 0; len(found) == 0 && e.Position < e.UpTo && pages < stepPages; pages++ {
+		if found, e.Position, err = page(ctx, w, e.filter(), e.Position, e.UpTo); err != nil {
+			return err
 		}
 	}
 	if len(found) == 0 {
-		return end, nil
+		return nil
 	}
 	n, err := w.EraseLogged(ctx, found)
 	e.Logged += int64(n)
-	return end, err
+	return err
 }
 
-// eraseOthers erases parked messages and dead letters. It ends with a transaction that finds none: a message can be dead-lettered, or redriven,
-// between two of them.
-func (r *run) eraseOthers(ctx context.Context, w store.Writer, e *Erasure) (end bool, err error) {
-	open := store.DeadFilter{Key: r.filter.Key, Tenant: r.filter.Tenant, MessageID: r.filter.MessageID, State: store.DeadOpen}
+// eraseOthers erases parked messages and dead letters. A step that finds none ends the erasure. It looks for parked messages first: one
+// that is dead-lettered meanwhile is found among the dead letters, and a dead letter that is redriven meanwhile is still one, to be erased.
+func (e *Erasure) eraseOthers(ctx context.Context, w store.Writer) error {
+	f := e.filter()
+	parked, err := w.EraseParked(ctx, f, stepLimit)
+	if err != nil {
+		return err
+	}
+	open := store.DeadFilter{Key: f.Key, Tenant: f.Tenant, MessageID: f.MessageID, State: store.DeadOpen}
 	locked, err := w.LockDead(ctx, store.DeadQuery{DeadFilter: open, Limit: stepLimit}, -1)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if len(locked.Open) > 0 {
 		var numbers []int64
@@ -158,19 +194,56 @@ func (r *run) eraseOthers(ctx context.Context, w store.Writer, e *Erasure) (end 
 			numbers = append(numbers, l.Number)
 		}
 		if err := w.Resolve(ctx, numbers, store.Resolution{State: store.DeadDiscarded, By: e.By, Reason: "erased"}); err != nil {
-			return false, err
+			return err
 		}
 	}
-	dead, err := w.EraseDead(ctx, r.filter, stepLimit)
+	dead, err := w.EraseDead(ctx, f, stepLimit)
 	if err != nil {
-		return false, err
-	}
-	parked, err := w.EraseParked(ctx, r.filter, stepLimit)
-	if err != nil {
-		return false, err
+		return err
 	}
 	e.DeadLetters, e.Parked = e.DeadLetters+int64(dead), e.Parked+int64(len(parked))
-	return len(locked.Open)+dead+len(parked) == 0, resume(ctx, w, parked)
+	if len(parked)+len(locked.Open)+dead > 0 {
+		return resume(ctx, w, parked)
+	}
+	return e.end(ctx, w)
+}
+
+// end ends an erasure, and earlier ones of the same subject that were interrupted: nothing is left of what they cover.
+func (e *Erasure) end(ctx context.Context, w store.Writer) (err error) {
+	if e.EndedAt, err = w.Now(ctx); err != nil {
+		return err
+	}
+	e.Value = ""
+	for earlier, err := range all(func(before string) ([]store.Document, error) { return w.Documents(ctx, kind, before, listPage) }) {
+		if earlier.ID == "" {
+			return err
+		}
+		if err != nil || !earlier.covered(e) {
+			continue
+		}
+		if err := earlier.endWith(ctx, w, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endWith ends an erasure because a later one has erased what was left of it.
+func (e *Erasure) endWith(ctx context.Context, w store.Writer, later *Erasure) error {
+	d, err := w.LockDocument(ctx, kind, e.ID)
+	if err != nil {
+		return err
+	}
+	if *e, err = parse(d); err != nil || e.Ended() {
+		return err
+	}
+	e.EndedAt, e.EndedWith, e.Value = later.EndedAt, later.ID, ""
+	return e.save(ctx, w)
+}
+
+// covered reports whether an erasure has not ended, and another one has erased what it was to erase.
+func (e *Erasure) covered(by *Erasure) bool {
+	return e.ID != by.ID && !e.Ended() && e.Subject == by.Subject && e.Digest == by.Digest && e.UpTo <= by.UpTo
 }
 
 // resume makes the held keys due whose parked messages were removed: the next queued message follows, or the key is released. A key that
@@ -196,23 +269,29 @@ func resume(ctx context.Context, w store.Writer, parked []store.ErasedParked) er
 	return nil
 }
 
-// List yields all erasures, newest first.
+// List yields all erasures, newest first. One that cannot be read comes as its ID and an error, and the others follow it.
 func (s Store) List(ctx context.Context) iter.Seq2[Erasure, error] {
+	return all(func(before string) (page []store.Document, err error) {
+		err = s.records.View(ctx, store.Operation{Method: "ListErasures", Doing: "list erasures"}, func(r store.Reader) (err error) {
+			page, err = r.Documents(ctx, kind, before, listPage)
+			return err
+		})
+		return page, err
+	})
+}
+
+// all yields the erasures of all pages.
+func all(read func(before string) ([]store.Document, error)) iter.Seq2[Erasure, error] {
 	return func(yield func(Erasure, error) bool) {
 		for before := ""; ; {
-			var page []store.Document
-			err := s.records.View(ctx, store.Operation{Method: "ListErasures", Doing: "list erasures"}, func(r store.Reader) (err error) {
-				page, err = r.Documents(ctx, kind, before, listPage)
-				return err
-			})
+			page, err := read(before)
 			if err != nil {
 				yield(Erasure{}, err)
 				return
 			}
 			for _, d := range page {
-				var e Erasure
-				err := json.Unmarshal(d.Body, &e)
-				if !yield(e, err) || err != nil {
+				e, err := parse(d)
+				if e.ID = d.ID; !yield(e, err) {
 					return
 				}
 				before = d.ID
@@ -226,6 +305,6 @@ func (s Store) List(ctx context.Context) iter.Seq2[Erasure, error] {
 
 // Of reports whether an erasure is of the subject that a plan names.
 func (e *Erasure) Of(p Plan) bool {
-	what, digest := p.subject()
+	what, _, digest := p.subject()
 	return e.Subject == what && e.Digest == digest
 }

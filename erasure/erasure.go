@@ -10,7 +10,7 @@
 //	parked messages      | removes them. Their held keys go on with the next queued message
 //	dead letters         | discards open ones, and empties all of them, with their edits, causes and histories
 //	attempts on record   | removes them
-//	calls in progress    | go on. Their outcomes are not recorded
+//	calls in progress    | go on. Their outcomes are not recorded, but attempts on record are, until they expire
 //
 // An erasure ends the leases of relays that have such a message in memory; they acquire them again and read on from the database. What they
 // were working on in the same partitions may be delivered twice.
@@ -29,6 +29,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -48,9 +49,9 @@ func (p *Plan) filter() store.EraseFilter {
 // Validate reports the errors in a plan.
 func (p *Plan) Validate() error { return p.filter().Validate() }
 
-// subject returns what a plan selects messages by, and the digest of the value.
-func (p *Plan) subject() (Subject, string) {
-	what, value := MessageID, p.MessageID
+// subject returns what a plan selects messages by, the value, and its digest.
+func (p *Plan) subject() (what Subject, value, digest string) {
+	what, value = MessageID, p.MessageID
 	switch {
 	case p.Key != "":
 		what, value = Key, p.Key
@@ -58,7 +59,7 @@ func (p *Plan) subject() (Subject, string) {
 		what, value = Tenant, p.Tenant
 	}
 	sum := sha256.Sum256([]byte(string(what) + "\x00" + value))
-	return what, hex.EncodeToString(sum[:])
+	return what, value, hex.EncodeToString(sum[:])
 }
 
 // Subject is what an erasure selects messages by.
@@ -71,19 +72,52 @@ const (
 	MessageID Subject = "message ID"
 )
 
-// Erasure is an erasure on record. The record has a digest of the key, tenant or ID, by which Of recognizes it, and not the value itself.
+// Erasure is an erasure on record. Once it has ended, the record has a digest of the key, tenant or ID, by which Of recognizes it, and not
+// the value itself.
 type Erasure struct {
 	ID      string  `json:"id"`
 	Subject Subject `json:"subject"`
 	// Digest is a SHA-256, in hexadecimal. Who can guess the value can recognize it.
 	Digest string `json:"digest"`
+	// Value is the key, tenant or ID, until the erasure has ended: Resume needs it.
+	Value  string `json:"value,omitempty"`
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`
-	// StartedAt is on the database's clock: messages written later are not covered.
+	// ResumedBy is who resumed it last.
+	ResumedBy string    `json:"resumed_by,omitempty"`
 	StartedAt time.Time `json:"started_at"`
-	// EndedAt is zero if it was interrupted, or is running. A further erasure of the same subject erases what is left.
+	// EndedAt is zero if it was interrupted, or is running. Then Resume erases what is left.
 	EndedAt time.Time `json:"ended_at,omitzero"`
+	// EndedWith is the ID of a later erasure of the same subject, if that erased what was left.
+	EndedWith string `json:"ended_with,omitempty"`
+	// Position is the sequence up to which the log is erased, UpTo the last sequence when the erasure began.
+	Position int64 `json:"position,string"`
+	UpTo     int64 `json:"up_to,string"`
 	Erased
+}
+
+// Errors of erasures.
+var (
+	// ErrNoErasure: no erasure has this ID.
+	ErrNoErasure = errors.New("no such erasure")
+	// ErrEnded: there is nothing left of the erasure to resume.
+	ErrEnded = errors.New("the erasure has ended")
+)
+
+// Ended reports whether nothing is left to erase.
+func (e *Erasure) Ended() bool { return !e.EndedAt.IsZero() }
+
+// filter selects the messages of an erasure that has not ended.
+func (e *Erasure) filter() (f store.EraseFilter) {
+	switch e.Subject {
+	case Key:
+		f.Key = e.Value
+	case Tenant:
+		f.Tenant = e.Value
+	case MessageID:
+		f.MessageID = e.Value
+	}
+	return f
 }
 
 // Erased counts messages: in the log, parked, and dead letters. One message may be in several of them.
@@ -105,17 +139,17 @@ func (s Store) Count(ctx context.Context, p Plan) (n Erased, err error) {
 		return n, err
 	}
 	op := store.Operation{Method: "CountErasure", Doing: "count the messages of an erasure"}
-	var now time.Time
-	err = s.records.Change(ctx, op, func(w store.Writer) error {
-		if now, err = w.Now(ctx); err == nil {
-			n.Parked, n.DeadLetters, err = w.CountErasable(ctx, p.filter())
+	var end int64
+	err = s.records.View(ctx, op, func(r store.Reader) (err error) {
+		if end, err = r.LogEnd(ctx); err == nil {
+			n.Parked, n.DeadLetters, err = r.CountErasable(ctx, p.filter())
 		}
 		return err
 	})
-	for after, end := int64(0), false; err == nil && !end; {
-		err = s.records.View(ctx, op, func(r store.Reader) error {
+	for after := int64(0); err == nil && after < end; {
+		err = s.records.View(ctx, op, func(r store.Reader) (err error) {
 			var found []store.LoggedMessage
-			found, after, end, err = page(ctx, r, p.filter(), after, now)
+			found, after, err = page(ctx, r, p.filter(), after, end)
 			n.Logged += int64(len(found))
 			return err
 		})

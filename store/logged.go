@@ -37,6 +37,8 @@ type LoggedMessage struct {
 type LogReader interface {
 	// Logged returns a page of the log.
 	Logged(ctx context.Context, q LogQuery) (LogPage, error)
+	// LogEnd returns the highest sequence in the log, 0 if it is empty.
+	LogEnd(ctx context.Context) (int64, error)
 	// LogPosition returns the highest sequence that a relay has delivered, 0 for none.
 	LogPosition(ctx context.Context, relay string) (int64, error)
 	// RelayTopics returns the patterns of a relay's topic filter in effect; none if there is no such relay.

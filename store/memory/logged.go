@@ -45,6 +45,17 @@ func (r *relayState) settled(partition int, seq int64) bool {
 	return r.parked[partition].rows[seq] == nil && (l == nil || l.State == store.DeadRedriven)
 }
 
+// LogEnd implements store.LogReader.
+func (r records) LogEnd(context.Context) (last int64, _ error) {
+	present := r.db.snapshot()
+	for _, log := range r.db.log {
+		for row := range log.fresh(0, present) {
+			last = max(last, row.seq)
+		}
+	}
+	return last, nil
+}
+
 // LogPosition implements store.LogReader.
 func (r records) LogPosition(_ context.Context, relay string) (last int64, err error) {
 	if rel := r.db.relays[relay]; rel != nil {

@@ -19,8 +19,12 @@ const (
 			OR EXISTS (SELECT 1 FROM {prefix}dead d WHERE d.relay = ?1 AND d.partition_id = l.partition_id AND d.seq = l.seq AND d.state <> 'redriven')
 		FROM {prefix}log l FORCE INDEX (PRIMARY) WHERE l.seq > ?2 AND l.seq <= ?3 ORDER BY l.seq LIMIT ?4`
 	placesOfSQL       = placesSQL + ` AND relay = ?`
+	logEndSQL         = `SELECT COALESCE(MAX(seq), 0) FROM {prefix}log`
 	logPositionSQL    = `SELECT COALESCE(MAX(position), 0) FROM {prefix}cursors WHERE relay = ?`
 	countAllParkedSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ? LIMIT ?) p`
+
+	// keepReplayedSQL keeps messages from being erased until the transaction ends: its copies are erased after it, or there are none.
+	keepReplayedSQL = `SELECT seq FROM {prefix}log WHERE seq IN ? LOCK IN SHARE MODE`
 
 	// replayedKeysSQL holds the keys of messages: ?1 relay, ?2 sequences, ?3 now. It locks those that are held already.
 	replayedKeysSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
@@ -77,6 +81,12 @@ func (r records) Logged(ctx context.Context, q store.LogQuery) (store.LogPage, e
 	return page, err
 }
 
+// LogEnd implements store.LogReader.
+func (r records) LogEnd(ctx context.Context) (seq int64, err error) {
+	err = r.get(ctx, logEndSQL, nil, &seq)
+	return seq, err
+}
+
 // LogPosition implements store.LogReader.
 func (r records) LogPosition(ctx context.Context, relay string) (seq int64, err error) {
 	err = r.get(ctx, logPositionSQL, []any{relay}, &seq)
@@ -109,6 +119,9 @@ func (r records) ParkReplayed(ctx context.Context, m store.ReplayedMessages) (in
 	sequences = slices.DeleteFunc(sequences, func(seq int64) bool { _, is := parked[seq]; return is })
 	if len(sequences) == 0 {
 		return 0, nil
+	}
+	if _, err := stored.Column[int64](ctx, r.txn.query, keepReplayedSQL, sequences); err != nil {
+		return 0, err
 	}
 	if _, err := r.exec(ctx, replayedKeysSQL, m.Relay, sequences, r.now); err != nil {
 		return 0, err

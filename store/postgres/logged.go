@@ -11,6 +11,10 @@ import (
 )
 
 const (
+	logEndSQL = `
+select coalesce(max(f.seq), 0) from generate_series(0, {partitions}() - 1) as p cross join lateral (
+	select l.seq from {log} l where l.partition = p::int2 order by l.seq desc limit 1) as f`
+
 	logPositionSQL = `select coalesce(max(position), 0) from {cursors} where relay = $1::text`
 
 	countAllParkedSQL = `select count(*)::int4 from (select from {parked} where relay = $1::text limit $2::int8) as p`
@@ -37,6 +41,12 @@ select l.seq, l.partition::int4, l.id, l.topic, l.key, l.type, l.tenant, l.creat
 from at cross join span cross join lateral (
 	select * from {log} l where l.partition = at.partition and l.seq >= span.first and l.seq <= span.last offset 0) as l
 order by seq`
+
+	// keepReplayedSQL keeps messages from being erased until the transaction ends: its copies are erased after it, or there are none.
+	keepReplayedSQL = `
+with mine as materialized (select * from unnest($1::int2[], $2::int8[]) as m (part, number))
+select from mine m cross join lateral (
+	select from {log} l where l.partition = m.part and l.seq between m.number and m.number offset 0 for share) as l`
 
 	// replayedKeysSQL holds the keys of messages: $1 relay, arrays: $2 partition, $3 sequence. It locks those that are held already.
 	replayedKeysSQL = replayedSQL + `
@@ -84,6 +94,9 @@ func (r records) Logged(ctx context.Context, q store.LogQuery) (page store.LogPa
 	return page, err
 }
 
+// LogEnd implements store.LogReader.
+func (r records) LogEnd(ctx context.Context) (int64, error) { return onlyOf[int64](ctx, r, logEndSQL) }
+
 // LogPosition implements store.LogReader.
 func (r records) LogPosition(ctx context.Context, relay string) (int64, error) {
 	return onlyOf[int64](ctx, r, logPositionSQL, relay)
@@ -116,6 +129,9 @@ func (r records) ParkReplayed(ctx context.Context, m store.ReplayedMessages) (in
 		partitions = append(partitions, int16(p))
 	}
 	if err := r.exec(ctx, lockLeaseSQL, m.Relay, places); err != nil {
+		return 0, err
+	}
+	if err := r.exec(ctx, keepReplayedSQL, partitions, sequences); err != nil {
 		return 0, err
 	}
 	if err := r.exec(ctx, replayedKeysSQL, m.Relay, partitions, sequences); err != nil {

@@ -17,6 +17,7 @@ const (
 			AND NOT EXISTS (SELECT 1 FROM {prefix}dead d WHERE d.relay = ?1 AND d.partition = l.partition AND d.seq = l.seq AND d.state <> 'redriven')
 		FROM {prefix}log l LEFT JOIN {prefix}cursors c ON c.relay = ?1 AND c.partition = l.partition
 		WHERE l.seq > ?2 AND l.seq <= ?3 ORDER BY l.seq LIMIT +?4`
+	logEndSQL         = `SELECT coalesce(max(seq), 0) FROM {prefix}log`
 	logPositionSQL    = `SELECT coalesce(max(position), 0) FROM {prefix}cursors WHERE relay = ?`
 	countAllParkedSQL = `SELECT count(*) FROM (SELECT 1 FROM {prefix}parked WHERE relay = ? LIMIT +?)`
 
@@ -51,6 +52,12 @@ func (r records) Logged(ctx context.Context, q store.LogQuery) (store.LogPage, e
 		page.Last = page.Messages[n-1].Sequence
 	}
 	return page, err
+}
+
+// LogEnd implements store.LogReader.
+func (r records) LogEnd(ctx context.Context) (seq int64, err error) {
+	err = r.get(ctx, logEndSQL, nil, &seq)
+	return seq, err
 }
 
 // LogPosition implements store.LogReader.

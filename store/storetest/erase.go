@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,6 +21,10 @@ var eraseTests = []test{
 	{name: "ErasedDeadLetterNoLongerHoldsItsKey", run: erasesDeadOfHeldKey},
 	{name: "ErasedMessagesAreNotReplayed", run: erasedAreNotReplayed},
 	{name: "ErasureIsOnRecordAndContinues", run: erasureContinues},
+	{name: "ErasureSurvivesTheDeathOfItsProcess", run: erasureSurvives},
+	{name: "ErasureDoesNotDependOnTheClock", run: erasesWithAnySlowClock},
+	{name: "MessagesThatMoveAreErased", run: erasesWhatMoves, late: true},
+	{name: "MessagesThatAreBeingReplayedAreErased", run: erasesWhatIsBeingReplayed, late: true},
 	{name: "DeadLetteredMessageIsNotReplayed", run: deadIsNotReplayed},
 }
 
@@ -254,11 +259,17 @@ func erasureContinues(e *env) {
 	for l, err := range erasure.New(e.database).List(e.ctx) {
 		e.must(err, "list")
 		listed = append(listed, l)
-		if !l.Of(plan) || l.Of(erasure.Plan{Key: "acme"}) || l.Reason != plan.Reason {
+		if !l.Of(plan) || l.Of(erasure.Plan{Key: "acme"}) || l.Reason != plan.Reason || !l.Ended() || l.Value != "" {
 			e.t.Errorf("on record: %+v", l)
 		}
 	}
-	if len(listed) != 2 || listed[0].ID != second.ID || listed[1].Logged != first.Logged || !listed[1].EndedAt.IsZero() {
+	if len(listed) != 2 || listed[0].ID != second.ID || listed[1].Logged != first.Logged || listed[1].EndedWith != second.ID {
 		e.t.Errorf("on record: %+v", listed)
+	}
+	if _, err := erasure.New(e.database).Resume(e.ctx, first.ID, "eva", nil); !errors.Is(err, erasure.ErrEnded) {
+		e.t.Errorf("resume one that has ended: %v, want %v", err, erasure.ErrEnded)
+	}
+	if _, err := erasure.New(e.database).Resume(e.ctx, postrider.NewID(), "eva", nil); !errors.Is(err, erasure.ErrNoErasure) {
+		e.t.Errorf("resume none: %v, want %v", err, erasure.ErrNoErasure)
 	}
 }

@@ -23,7 +23,7 @@ type commands struct{ *program.Program }
 func (p commands) command() *cobra.Command {
 	return program.Group("erase", "Erase the messages of a key or tenant, or one message, on the record",
 		"An erasure removes what messages contain from the log, parked messages, dead letters and attempts. What was delivered\nbefore cannot be taken back.",
-		p.messagesCommand(), p.listCommand())
+		p.messagesCommand(), p.resumeCommand(), p.listCommand())
 }
 
 // options are those of an erasure.
@@ -53,8 +53,8 @@ receivers have, backups, exported dead letters, message IDs, and the data of sag
 (docs/operations/erasure.md). A relay that has such a message in memory reads its partition again, so what it was working on
 there may be delivered twice.
 
-The record has a digest of the key, tenant or ID, not the value: erase list --key finds it. Interrupted, run it again for
-the rest. It needs the database rights of a relay.`,
+Once it has ended, the record has a digest of the key, tenant or ID, not the value: erase list --key finds it. Interrupted, it
+is listed as not ended, and erase resume does the rest. It needs the database rights of a relay.`,
 		Example: `  postrider erase messages --key customer/42 --dry-run
   postrider erase messages --key customer/42 --because 'request 1217' --yes
   postrider erase messages --tenant acme --because 'contract ended'`,
@@ -85,7 +85,11 @@ func (p commands) erase(ctx context.Context, b *backend.Outbox, o *options) erro
 	if o.dryRun && o.asJSON {
 		return output.JSON(p.Stdout, n)
 	}
-	if n == (erasure.Erased{}) || o.dryRun {
+	left, err := unfinished(ctx, s, o.Plan)
+	if err != nil {
+		return err
+	}
+	if n == (erasure.Erased{}) && !left || o.dryRun {
 		_, err := fmt.Fprintf(p.Stdout, "found %s; nothing was done\n", counted(n))
 		return err
 	}
@@ -93,17 +97,69 @@ func (p commands) erase(ctx context.Context, b *backend.Outbox, o *options) erro
 		return err
 	}
 	done, err := s.Erase(ctx, o.Plan, nil)
+	return p.reportErasure(done, err, o.asJSON)
+}
+
+// unfinished reports whether an erasure of the plan's subject was interrupted.
+func unfinished(ctx context.Context, s erasure.Store, plan erasure.Plan) (bool, error) {
+	for e, err := range s.List(ctx) {
+		if err != nil && e.ID == "" {
+			return false, err
+		}
+		if err == nil && !e.Ended() && e.Of(plan) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// reportErasure writes what was erased.
+func (p commands) reportErasure(done erasure.Erasure, err error, asJSON bool) error {
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted")
 	}
-	if err != nil {
-		return fmt.Errorf("%w; erased %s so far; run it again for the rest", err, counted(done.Erased))
-	}
-	if o.asJSON {
+	switch {
+	case err != nil && done.ID != "" && !done.Ended():
+		return fmt.Errorf("%w; erased %s so far; for the rest: %s", err, counted(done.Erased), p.Hint("erase resume %s", done.ID))
+	case err != nil:
+		return err
+	case asJSON:
 		return output.JSON(p.Stdout, done)
 	}
 	_, err = fmt.Fprintf(p.Stdout, "erased %s; this is on record as %s\n", counted(done.Erased), done.ID)
 	return err
+}
+
+func (p commands) resumeCommand() *cobra.Command {
+	var by string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "resume ID",
+		Short:   "Erase the rest of an erasure that was interrupted",
+		Long:    "Erase what is left of an erasure that erase list shows as not ended.",
+		Example: `  postrider erase resume 0190f3c2-8a4e-7d05-9d2b-0c5d1f6a7b88`,
+		Args:    program.ExactArgs("the ID of an erasure"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				done, err := erasure.New(b).Resume(cmd.Context(), args[0], by, nil)
+				return p.reportErasure(done, err, asJSON)
+			})
+		},
+	}
+	p.CompleteArgs(cmd, 1, notEnded)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write the erasure as JSON")
+	program.ByFlag(cmd, &by, p.Operator())
+	return cmd
+}
+
+// notEnded lists the IDs of erasures that have not ended.
+func notEnded(ctx context.Context, b *backend.Outbox) (out []cobra.Completion, _ error) {
+	for e, err := range erasure.New(b).List(ctx) {
+		if err == nil && !e.Ended() {
+			out = append(out, cobra.CompletionWithDesc(e.ID, output.Printable(e.Reason)))
+		}
+	}
+	return out, nil
 }
 
 // counted says what was counted, in words.
@@ -144,8 +200,12 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, of erasure.Plan, 
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STARTED AT", "ENDED AT", "OF A", "LOG", "PARKED", "DEAD", "BY", "BECAUSE")
 	n := 0
 	for e, err := range erasure.New(b).List(ctx) {
-		if err != nil {
+		if err != nil && e.ID == "" {
 			return err
+		}
+		if err != nil {
+			fmt.Fprintf(p.Stderr, "postrider: %v\n", err)
+			continue
 		}
 		if of != (erasure.Plan{}) && !e.Of(of) {
 			continue
@@ -160,7 +220,7 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, of erasure.Plan, 
 			continue
 		}
 		ended := "(not ended)"
-		if !e.EndedAt.IsZero() {
+		if e.Ended() {
 			ended = output.Minute(e.EndedAt)
 		}
 		t.Row(e.ID, output.Minute(e.StartedAt), ended, string(e.Subject), output.Number(e.Logged), output.Number(e.Parked),

@@ -1,6 +1,7 @@
 package erase_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -32,4 +33,33 @@ func TestErase(t *testing.T) {
 		clitest.Contains(t, clitest.Run(t, "erase", "list", "--key", "order/2", "--store", url).Err, "no erasures")
 		clitest.Lacks(t, clitest.OK(t, "erase", "list", "--store", url)+clitest.OK(t, "tail", "--from", "oldest", "--stop", "--store", url), "order/1")
 	})
+}
+
+// TestResume: an erasure is interrupted. What an operator needs to finish it is in the list.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	clitest.PublishKeys(t, url, "order/1", "order/2")
+	o := clitest.OpenOutbox(t, url)
+	plan := erasure.Plan{Key: "order/1", By: "eva", Reason: "request 1217"}
+	interrupt := func() string {
+		ctx, cancel := context.WithCancel(t.Context())
+		e, err := erasure.New(o).Erase(ctx, plan, func(erasure.Erasure) { cancel() })
+		if err == nil || e.Ended() {
+			t.Fatalf("interrupted %+v, %v", e, err)
+		}
+		return e.ID
+	}
+	id := interrupt()
+	clitest.Contains(t, clitest.OK(t, "erase", "list", "--store", url), id, "(not ended)")
+	clitest.Contains(t, clitest.OK(t, "erase", "list", "--json", "--store", url), `"value":"order/1"`)
+	clitest.Contains(t, clitest.OK(t, "erase", "resume", id, "--by", "ann", "--store", url), "erased 1 message of the log", id)
+	clitest.Fails(t, program.ExitFailed, "the erasure has ended", "erase", "resume", id, "--by", "ann", "--store", url)
+	list := clitest.OK(t, "erase", "list", "--json", "--store", url)
+	clitest.Contains(t, list, `"resumed_by":"ann"`, `"ended_at"`)
+	clitest.Lacks(t, list, "order/1")
+
+	interrupt() // there is nothing to erase any more, but the record is to end
+	clitest.OK(t, "erase", "messages", "--key", "order/1", "--because", "request 1217", "--by", "eva", "--yes", "--store", url)
+	clitest.Lacks(t, clitest.OK(t, "erase", "list", "--store", url), "(not ended)")
 }
