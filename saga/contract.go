@@ -28,8 +28,9 @@ type Contract struct {
 	Compensate Compensation
 	// Events are in the order in which they happen. Required.
 	Events []Event
-	// Instance returns what identifies the instance that an event belongs to. Default: the header "postrider-saga", or else the
-	// correlation ID, which Publish fills in inside a handler, or else the event's ID.
+	// Instance returns what identifies the instance that an event belongs to, "" if it belongs to none, such as a charge that no order
+	// asked for. Default: the header "postrider-saga", or else the correlation ID, which Publish fills in inside a handler, or
+	// else the event's ID.
 	Instance func(m *postrider.Message) string
 	// OnTimedOut and OnEnded announce that an instance turned back because of time, and how one ended. With Observe, OnTimedOut
 	// is "saga.timed-out" by default, since services have to hear of it. Otherwise the default is no announcement.
@@ -76,8 +77,8 @@ type Event struct {
 	// Pivot: once it has happened, the instance does not turn back.
 	Pivot bool
 	// Items lets the event happen once for each of several items, such as the lines of an order, see ItemsOf. Item says which
-	// item an event is about, see ItemOf: it needs a function for On; one for Undone, unless Participant.Undo publishes it; and
-	// one for each of Fails that is about an item.
+	// item an event is about, see ItemOf: it needs a function for On; one for Undone, unless Participant.Undo publishes it on request
+	// of the tracker; and one for each of Fails that is about an item.
 	Items Items
 	Item  ItemFuncs
 }
@@ -186,7 +187,11 @@ func (c Contract) Compile() (*machine.Contract, error) {
 		}
 	}
 	for _, e := range c.Events {
-		m.Events = append(m.Events, e.compile())
+		expected := e.compile()
+		if m.Observe && expected.Each && expected.Undone != "" && !e.says(expected.Undone) {
+			expected.Invalid = errors.Join(expected.Invalid, errors.New("has Items and no ItemOf its Undone: with Observe, no request says which item it is about"))
+		}
+		m.Events = append(m.Events, expected)
 	}
 	if err := errors.Join(invalid, m.Complete()); err != nil {
 		return nil, err
@@ -233,11 +238,16 @@ func (e Event) compile() *machine.Expected {
 	}
 	if e.Items.of != nil {
 		m.Each, m.ItemsFrom, m.Items, m.Item = true, e.Items.from, e.Items.of, e.itemOf
-		if !slices.ContainsFunc(e.Item, func(f ItemFunc) bool { return f.messageType == m.Name }) {
+		if !e.says(m.Name) {
 			m.Invalid = errors.Join(m.Invalid, errors.New("has Items and no ItemOf its On, which says which item it is about"))
 		}
 	}
 	return m
+}
+
+// says says whether Item has a function for a message type.
+func (e Event) says(messageType string) bool {
+	return slices.ContainsFunc(e.Item, func(f ItemFunc) bool { return f.messageType == messageType })
 }
 
 // itemOf returns the item that an event is about, by what it says, or by the undo that it confirms.

@@ -101,8 +101,11 @@ func (e *Engine[Tx]) track(ctx context.Context, tx Tx, m *postrider.Message) err
 // trackOne makes the transition of the instance of a contract that an event belongs to. If there is none, the event begins it.
 func (e *Engine[Tx]) trackOne(ctx context.Context, tx Tx, c tracked, m *postrider.Message) error {
 	identity := c.contract.identityOf(m)
-	if identity == "" || !storable(identity) {
-		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s does not say which instance of %s it belongs to", m.Type, m.ID, c.contract.Name))
+	switch {
+	case identity == "":
+		return nil
+	case !storable(identity):
+		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its instance of %s is not UTF-8 without NUL", m.Type, m.ID, c.contract.Name))
 	}
 	ids := trackedIDs(c.contract.Name, identity)
 	lookups := []store.SagaLookup{{ID: ids[0]}, {ID: ids[1]}}

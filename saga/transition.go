@@ -117,7 +117,10 @@ func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
 	if t.out.Announcement != nil {
 		msgs = append(msgs, t.out.Announcement)
 	}
-	msgs = append(msgs, t.out.Reports...)
+	for _, m := range t.out.Reports { // services undo their steps of this business process
+		m.Headers = map[string]string{headerID: t.after.State.Process, headerName: t.identity.Saga}
+		msgs = append(msgs, m)
+	}
 	if t.out.Timer != nil {
 		msgs = append(msgs, timerMessage(e.Topic(), &t.after, t.out.Timer))
 	}

@@ -13,4 +13,6 @@
 // refusals, failures and timeouts can lead to, and prints the shortest history that breaks a rule:
 //
 //	sagatest.Explore(t, Fulfilment, Order{ID: "42"})
+//
+// [ExploreContract] does so for a contract, its tracker and services that keep records of what they did.
 package sagatest

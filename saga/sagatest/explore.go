@@ -87,11 +87,17 @@ func Explore[D any](t testing.TB, d saga.Definition[D], data D, options ...Optio
 	for _, o := range options {
 		o(e)
 	}
+	return e.report()
+}
+
+// report explores, and fails the test with the shortest history that breaks a rule.
+func (e *explorer) report() Explored {
+	e.t.Helper()
 	found, history := e.explore()
 	if history != "" {
-		t.Error(history)
+		e.t.Error(history)
 	} else if !found.Complete {
-		t.Logf("sagatest: stopped after %d states; there are more, see Limit", found.States)
+		e.t.Logf("sagatest: stopped after %d states; there are more, see Limit", found.States)
 	}
 	return found
 }
@@ -114,7 +120,10 @@ type explorer struct {
 	verbs      int
 	limit      int
 	payloads   map[string][]byte
+	items      []string
 
+	next  func(w *world) []move // what can happen in a state
+	check func(w *world) string // what is wrong with a state
 	seen  map[[sha256.Size224]byte]int32
 	nodes []node
 	edges [][2]int32
@@ -128,10 +137,12 @@ type node struct {
 }
 
 func newExplorer(t testing.TB, m *model, data json.RawMessage) *explorer {
-	return &explorer{
-		t: t, model: m, data: data, duplicates: 1, limit: 2_000_000, payloads: make(map[string][]byte),
+	e := &explorer{
+		t: t, model: m, data: data, duplicates: 1, limit: 2_000_000, payloads: make(map[string][]byte), items: []string{"1", "2"},
 		seen: make(map[[sha256.Size224]byte]int32),
 	}
+	e.next, e.check = e.moves, func(w *world) string { return w.check(m) }
+	return e
 }
 
 // explore returns what it has seen, and the shortest history that breaks a rule, "" if there is none.
@@ -143,7 +154,7 @@ func (e *explorer) explore() (Explored, string) {
 		w := frontier[0]
 		frontier[0] = nil
 		frontier = frontier[1:]
-		for i, m := range e.moves(w) {
+		for i, m := range e.next(w) {
 			next := w.clone()
 			err := attempt(func() error { return m.make(next) })
 			found.Moves++
@@ -158,7 +169,7 @@ func (e *explorer) explore() (Explored, string) {
 			if again := w.clone(); m.make(again) != nil || !bytes.Equal(again.fingerprint(), next.fingerprint()) {
 				return found, e.history(at, i, "the same transition had two results: a function of the definition is not pure")
 			}
-			if broken := next.check(e.model); broken != "" {
+			if broken := e.check(next); broken != "" {
 				return found, e.history(at, i, broken)
 			}
 			if status := next.inst.State.Status(); next.inst.State.Ended != "" || status == machine.Stuck {
@@ -240,7 +251,7 @@ func (e *explorer) history(at int32, last int, broken string) string {
 	fmt.Fprintf(&text, "sagatest: %s\nthe shortest history, %d moves:\n", broken, len(path))
 	w := newWorld()
 	for i, move := range path {
-		m := e.moves(w)[move]
+		m := e.next(w)[move]
 		w = w.clone()
 		err := attempt(func() error { return m.make(w) })
 		fmt.Fprintf(&text, "%3d. %s\n", i+1, m.label)

@@ -18,13 +18,14 @@ func (w *world) fingerprint() []byte {
 	if s.Paused {
 		b = fmt.Appendf(b, "paused %d|", relative(s.PausedAt, w))
 	}
+	b = fmt.Appendf(b, "%d %d|", len(s.Items), relative(s.EndedAt, w))
 	if s.Cause != nil {
 		b = fmt.Appendf(b, "%s %s|", s.Cause.Kind, s.Cause.Step)
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.Steps)) {
 		st := s.Steps[path]
-		b = fmt.Appendf(b, "%s %s %t %t %d %d %s %s %t %t|", path, st.Status, st.Owed, st.Seen, st.Attempt, relative(st.Due, w), st.SentAs, st.Case,
-			st.Skip, st.ByHand)
+		b = fmt.Appendf(b, "%s %s %t %t %d %d %s %s %t %t %t|", path, st.Status, st.Owed, st.Seen, st.Attempt, relative(st.Due, w), st.SentAs, st.Case,
+			st.Skip, st.ByHand, st.Failed)
 		if st.Status == machine.StepUnknown {
 			b = fmt.Appendf(b, "since %d|", relative(st.Asked, w))
 		}
@@ -37,7 +38,7 @@ func (w *world) fingerprint() []byte {
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.records)) {
 		r := w.records[key]
-		b = fmt.Appendf(b, "%s %s %d %d|", key, r.state, r.done, r.undone)
+		b = fmt.Appendf(b, "%s %s %s %d %d|", key, r.state, r.refusal.Reason, r.done, r.undone)
 	}
 	queues := make(map[string][]message)
 	for _, m := range w.flight {

@@ -252,6 +252,10 @@ func (m message) String() string {
 			what = "undo"
 		}
 		return fmt.Sprintf("%s %s (attempt %d)", what, m.sentAs, m.attempt)
+	case toTracker:
+		return "event " + m.sentAs
+	case toService:
+		return fmt.Sprintf("news of %s for %s", m.sentAs, m.path)
 	default:
 		return string(m.kind)
 	}

@@ -82,6 +82,10 @@ const (
 	toEngine      kind = "reply"
 	toTimer       kind = "timer"
 	toSignal      kind = "signal"
+	// of a contract
+	toTracker  kind = "event"
+	toService  kind = "news"
+	toServices kind = "saga.timed-out"
 )
 
 func newWorld() *world {
@@ -112,7 +116,7 @@ func (w *world) start(m *model, data json.RawMessage) error {
 
 // input handles an input and sends what it results in.
 func (w *world) input(m *model, input machine.Input) error {
-	input.Age = w.age
+	input.Age, input.ReadUpTo = w.age, w.age
 	before := w.inst
 	after, out, err := m.advance(m.p, before, input)
 	if errors.Is(err, machine.ErrInput) {
@@ -122,7 +126,7 @@ func (w *world) input(m *model, input machine.Input) error {
 	if err != nil {
 		return err
 	}
-	if before.State.Ended != "" && (len(out.Commands) > 0 || after.State.Ended != before.State.Ended) {
+	if m.d != nil && before.State.Ended != "" && (len(out.Commands) > 0 || after.State.Ended != before.State.Ended) {
 		return fmt.Errorf("the instance had ended %s and went on as %s", before.State.Ended, after.State.Status())
 	}
 	if early := w.early(before.State, out.Events); early != "" {
@@ -141,6 +145,9 @@ func (w *world) input(m *model, input machine.Input) error {
 	}
 	for _, c := range out.Commands {
 		w.flight = append(w.flight, w.command(c))
+	}
+	if len(out.Reports) > 0 {
+		w.flight = append(w.flight, message{queue: "to services", kind: toServices})
 	}
 	if out.Timer != nil {
 		w.flight = append(w.flight, message{

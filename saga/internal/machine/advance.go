@@ -66,7 +66,7 @@ func (t *transition) apply(input Input) error {
 	case input.Signal != nil:
 		return t.signal(*input.Signal)
 	case input.Verb != nil:
-		t.verb(input.Verb)
+		t.operate(t, input.Verb)
 		return nil
 	}
 	return fmt.Errorf("%w: it is empty", ErrInput)

@@ -97,6 +97,11 @@ func (c *Contract) Event(path string) *Expected {
 	return c.byName[name]
 }
 
+// start is the event that all others come after.
+func (c *Contract) start() *Expected {
+	return c.Events[slices.IndexFunc(c.Events, func(e *Expected) bool { return e.Start })]
+}
+
 // Knows says whether a message type is part of the contract.
 func (c *Contract) Knows(messageType string) bool {
 	_, known := c.roles[messageType]

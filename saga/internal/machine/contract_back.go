@@ -121,8 +121,8 @@ func (t *tracking) undo() {
 			if slices.ContainsFunc(blocked, func(b *Expected) bool { return t.dependsOn(b, e) }) {
 				continue
 			}
-			waiting = true
 			t.undoEvent(e, path, st)
+			waiting = waiting || st.Status != StepStuck
 		}
 		if slices.ContainsFunc(t.paths(e), func(path string) bool {
 			st := t.s.Steps[path]
@@ -153,7 +153,7 @@ func (t *tracking) settlePivots() (open bool) {
 			continue
 		}
 		for _, path := range t.paths(e) {
-			if st := t.s.Steps[path]; st != nil && st.Owed && !st.Seen {
+			if st := t.s.Steps[path]; st != nil && st.Owed {
 				open = true
 				t.undoEvent(e, path, st)
 			}
@@ -166,6 +166,8 @@ func (t *tracking) settlePivots() (open bool) {
 func (t *tracking) undoEvent(e *Expected, path string, st *StepState) {
 	switch {
 	case st.Status == StepUndoing || st.Status == StepStuck:
+	case st.byHand() && !e.Start:
+		t.stuck(path, st, undoByHand)
 	case !t.c.undoable(e):
 		t.stuck(path, st, "it may have happened and cannot be undone: ask "+e.Service+", and say done, or undone if it has not happened and will not")
 	case t.unlisted(e):

@@ -49,7 +49,10 @@ func (t *tracking) awaitEvent(e *Expected, path string) {
 }
 
 // unlisted says whether an event has items that are not known yet.
-func (t *tracking) unlisted(e *Expected) bool { return e.Each && t.s.Items[e.Name] == nil }
+func (t *tracking) unlisted(e *Expected) bool {
+	_, listed := t.s.Items[e.Name]
+	return e.Each && !listed
+}
 
 // ready says whether everything that an event comes after has happened.
 func (t *tracking) ready(e *Expected) bool {
@@ -165,6 +168,12 @@ func (t *tracking) timer(f *Fired) {
 		return
 	}
 	until := min(t.age, t.readUpTo)
+	if next := t.s.next(); next > 0 && next <= until && !t.s.Back && !t.started() {
+		start := t.c.start()
+		t.stuck(start.Name, t.step(start.Name), "it was not seen, perhaps because the tracker began later: complete the instance if "+
+			"all went well, say done if "+start.Service+" did it, or compensate")
+		return
+	}
 	for _, e := range t.c.Events {
 		for _, path := range t.paths(e) {
 			if st := t.s.Steps[path]; st != nil && st.Due > 0 && st.Due <= until {
@@ -176,6 +185,18 @@ func (t *tracking) timer(f *Fired) {
 	if t.s.Deadline > 0 && t.s.Deadline <= until && !t.s.Back {
 		t.deadline()
 	}
+}
+
+// started says whether the Start was seen, or an operator vouches for it. An instance without it is not turned back by time.
+func (t *tracking) started() bool {
+	st := t.s.Steps[t.c.start().Name]
+	return st != nil && (st.Seen || st.ByHand || st.Status == StepSkipped)
+}
+
+// missesStart says whether the instance is stuck since its Start was not seen in time. Then no time runs.
+func (t *tracking) missesStart() bool {
+	st := t.s.Steps[t.c.start().Name]
+	return st != nil && st.Status == StepStuck && !t.s.Back && !t.started()
 }
 
 // due handles the end of an event's time.

@@ -193,12 +193,6 @@ func TestContractTurnsBack(t *testing.T) {
 	r.undoing("shipped", "charged", "reserved", "created").is(Compensated)
 	r.sees("charged").is(Compensating).undoing("charged").is(Compensated) // a foreign participant does it after its undo
 
-	r = begin(t, shop(t)).sees("created", "reserved").says(VerbCancel, "").sees("shipped").is(Running)
-	if !r.out.Passed || r.in.State.Cause != nil {
-		t.Errorf("after the pivot: %+v", r.in.State)
-	}
-	r.sees("charged", "confirmed").is(Completed)
-
 	r = begin(t, shop(t)).sees("created", "shipped", "declined").is(Stuck) // refused after the pivot
 	r.says(VerbSkip, "charged").sees("reserved", "confirmed").is(Completed)
 

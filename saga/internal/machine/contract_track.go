@@ -48,7 +48,9 @@ func (c *Contract) Advance(p Policy, in Instance, input Input) (Instance, Output
 		return in, Output{}, fmt.Errorf("encode the events of instance %s: %w", in.ID, err)
 	}
 	in.Data = data
-	t.setTimer()
+	if !t.missesStart() {
+		t.setTimer()
+	}
 	t.out.Passed = t.passed()
 	in.Rev++
 	return in, t.out, nil
@@ -62,7 +64,7 @@ func (t *tracking) apply(input Input) error {
 		t.timer(input.Timer)
 		return nil
 	case input.Verb != nil:
-		t.verb(input.Verb)
+		t.operate(t, input.Verb)
 		return nil
 	case input.Reply != nil:
 		return t.reply(input.Reply)
@@ -113,7 +115,7 @@ func (t *tracking) pathOf(e *Expected, m *postrider.Message) (string, error) {
 // listItems records the items of events, if their source has happened now.
 func (t *tracking) listItems(r role, m *postrider.Message) error {
 	for _, e := range t.c.Events {
-		if !e.Each || r.kind != happened || e.ItemsFrom != m.Type || t.s.Items[e.Name] != nil {
+		if r.kind != happened || e.ItemsFrom != m.Type || !t.unlisted(e) {
 			continue
 		}
 		items, err := e.Items(m)
@@ -124,16 +126,24 @@ func (t *tracking) listItems(r role, m *postrider.Message) error {
 			t.s.Items = make(map[string][]string)
 		}
 		t.s.Items[e.Name] = slices.Compact(slices.Sorted(slices.Values(items)))
-		if st := t.s.Steps[e.Name]; t.s.Back && st != nil && st.Owed { // until now, nobody knew what to undo
-			delete(t.s.Steps, e.Name)
-			for _, path := range t.paths(e) {
-				if t.s.Steps[path] == nil {
-					t.turnEvent(e, path, true)
-				}
-			}
+		if t.s.Back && t.s.Ended == "" { // until now, nobody knew what to undo
+			t.turnItems(e)
 		}
 	}
 	return nil
+}
+
+// turnItems says what is owed for the items of an event that have become known after the instance turned back.
+func (t *tracking) turnItems(e *Expected) {
+	if st := t.s.Steps[e.Name]; st != nil && st.Owed {
+		delete(t.s.Steps, e.Name)
+	}
+	may := t.mayHaveHappened(t.s.Cause.Kind)[e]
+	for _, path := range t.paths(e) {
+		if t.s.Steps[path] == nil {
+			t.turnEvent(e, path, may)
+		}
+	}
 }
 
 func (t *tracking) step(path string) *StepState {
@@ -184,8 +194,10 @@ func (t *tracking) applyDone(e *Expected, path string, st *StepState) {
 	switch {
 	case t.c.Observe && st.Status == StepUndone: // it happened before that
 		return
+	case st.Attempt > 0: // its undo is requested, so the answer decides
+		return
 	case t.s.Ended == Completed || t.s.Ended == Abandoned:
-		if st.Status != StepUndone {
+		if st.Status != StepUndone && !st.Skip {
 			st.Status, st.Owed, st.Due = StepDone, t.c.undoable(e), 0
 		}
 		return
@@ -194,14 +206,17 @@ func (t *tracking) applyDone(e *Expected, path string, st *StepState) {
 		t.event("reopened", path, "it happened after all")
 	}
 	switch {
+	case st.Skip && !t.s.Back: // its service has confirmed the undo, and confirms it again
+		st.Owed = true
+		t.sendUndo(e, path, st)
 	case !t.s.Back:
-		st.Status, st.Owed, st.Due, st.Attempt, st.Reason, st.Skip = StepDone, t.c.undoable(e), 0, 0, "", false
-	case e.Pivot && !t.s.Forced:
+		st.Status, st.Owed, st.Due, st.Reason = StepDone, t.c.undoable(e), 0, ""
+	case e.Pivot && !t.s.Forced && (st.Status != StepUndone || !t.c.undoable(e)):
 		t.pivotHappened(e, path, st)
 	case !t.c.undoable(e):
 		st.Status, st.Owed, st.Due = StepDone, false, 0
 	case st.Status != StepUndoing && st.Status != StepStuck: // its undo comes in its turn
-		st.Status, st.Owed, st.Attempt = StepDone, true, 0
+		st.Status, st.Owed = StepDone, true
 		t.event("late", path, "it is undone in its turn")
 	}
 }
@@ -245,7 +260,9 @@ func (t *tracking) undone(e *Expected, path string) {
 	}
 	late := t.s.Ended != "" && (t.s.Ended != Completed || !t.cancellable())
 	t.event("step.undone", path, "")
-	st.Status, st.Owed, st.Due, st.Reason = StepUndone, false, 0, ""
+	if !st.byHand() {
+		st.Status, st.Owed, st.Due, st.Attempt, st.Reason = StepUndone, false, 0, 0, ""
+	}
 	switch {
 	case late:
 		t.event("late", path, "the instance has ended")
@@ -273,11 +290,15 @@ func (t *tracking) reply(r *Reply) error {
 	switch r.Outcome {
 	case OutcomeCannotUndo:
 		st.Seen = true
-		if e.Pivot && !t.s.Forced && t.s.Back {
+		switch {
+		case st.Skip && !t.s.Back:
+			t.event(EventOverruled, r.SentAs, e.Service+" has done it and cannot undo it")
+			st.Status, st.Due, st.Attempt, st.Reason, st.Skip = StepDone, 0, 0, "", false
+		case e.Pivot && !t.s.Forced && t.s.Back:
 			t.pivotHappened(e, r.SentAs, st)
-			return nil
+		default:
+			t.stuck(r.SentAs, st, e.Service+" cannot undo it")
 		}
-		t.stuck(r.SentAs, st, e.Service+" cannot undo it")
 	case OutcomeNoRecord:
 		t.stuck(r.SentAs, st, "the participant's record of it has expired: "+r.Refusal.Text)
 	default:
@@ -299,7 +320,8 @@ func (t *tracking) passed() bool {
 	return false
 }
 
-// paths are those of an event: of its items, if it has any and they are known, and of what was seen of it.
+// paths are those of an event: of its items as far as they are known, and of what was seen of it. While not all items are known, its
+// name stands for the others.
 func (t *tracking) paths(e *Expected) (paths []string) {
 	if !e.Each {
 		return []string{e.Name}
@@ -312,8 +334,8 @@ func (t *tracking) paths(e *Expected) (paths []string) {
 			paths = append(paths, path)
 		}
 	}
-	if len(paths) == 0 {
-		return []string{e.Name}
+	if t.unlisted(e) && !slices.Contains(paths, e.Name) {
+		paths = append(paths, e.Name)
 	}
 	return paths
 }

@@ -150,6 +150,9 @@ func (s *StepState) finished() bool {
 	return s != nil && (s.Status == StepDone || s.Status == StepSkipped || s.Status == StepRefused || s.Status == StepReleased)
 }
 
+// byHand says whether an operator did it, and nothing is known of its service.
+func (s *StepState) byHand() bool { return s.ByHand && !s.Seen }
+
 // Status is the status of the instance.
 func (s *State) Status() Status {
 	switch {

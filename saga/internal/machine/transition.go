@@ -27,47 +27,6 @@ func (t *advance) stuck(path string, st *StepState, reason string) {
 	t.event("step.stuck", path, reason)
 }
 
-func (t *advance) refuse(format string, args ...any) { t.out.Refused = fmt.Sprintf(format, args...) }
-
-// record records an operator's verb, and why it was refused.
-func (t *advance) record(v *Verb) {
-	what := "operator." + string(v.Kind)
-	note := v.Reason
-	if t.out.Refused != "" {
-		what, note = EventRefused, string(v.Kind)+": "+t.out.Refused
-		t.out.Events = nil
-	}
-	t.out.Events = append([]Event{{What: what, Step: v.Step, Note: note}}, t.out.Events...)
-}
-
-// pause stops what is sent and the time of steps and deadline.
-func (t *advance) pause() {
-	if t.s.Paused {
-		t.refuse("the instance is paused")
-		return
-	}
-	t.s.Paused, t.s.PausedAt = true, t.age
-}
-
-// resume continues a paused instance: all its times move by the length of the pause.
-func (t *advance) resume() {
-	if !t.s.Paused {
-		t.refuse("the instance is not paused")
-		return
-	}
-	by := t.age - t.s.PausedAt
-	for _, st := range t.s.Steps {
-		if st.Due > 0 {
-			st.Due += by
-		}
-		st.Asked += by
-	}
-	if t.s.Deadline > 0 {
-		t.s.Deadline += by
-	}
-	t.s.Paused, t.s.PausedAt = false, 0
-}
-
 // check says whether a message that the definition makes can be published.
 func (t *advance) check(m *postrider.Message) error {
 	if t.p.Check == nil {
@@ -81,17 +40,23 @@ func (t *advance) setTimer() {
 	if t.s.Paused || t.s.Ended != "" {
 		return
 	}
-	next := t.s.Deadline
-	for _, st := range t.s.Steps {
-		if st.Due > 0 && (next == 0 || st.Due < next) {
-			next = st.Due
-		}
-	}
+	next := t.s.next()
 	if next == 0 || t.s.Timer.At > 0 && t.s.Timer.At <= next {
 		return
 	}
 	t.s.Timer = Timer{ID: t.s.Timer.ID + 1, At: next}
 	t.out.Timer = &TimerSet{ID: t.s.Timer.ID, After: max(next-t.age, time.Millisecond)}
+}
+
+// next is the earliest of the deadline and the times of the steps, 0 if there is none.
+func (s *State) next() time.Duration {
+	next := s.Deadline
+	for _, st := range s.Steps {
+		if st.Due > 0 && (next == 0 || st.Due < next) {
+			next = st.Due
+		}
+	}
+	return next
 }
 
 // backoff is the wait after a number of attempts: random between half of and the whole of BackoffBase·2^(attempts−1), at most

@@ -1,8 +1,7 @@
 package machine
 
 import (
-	"bytes"
-	"slices"
+	"fmt"
 	"strings"
 )
 
@@ -12,64 +11,85 @@ const EventRefused = "operator.refused"
 // EventOverruled is the event of a step that an operator skipped or did by hand, and that its participant has done and cannot undo.
 const EventOverruled = "operator.overruled"
 
-// verb handles an operator's verb. What cannot be done is refused, with the reason in Output.Refused.
-func (t *transition) verb(v *Verb) {
-	switch {
+// operated is an instance that operators decide about: what a definition and a contract each do in their own way.
+type operated interface {
+	// forbids says why a verb does not apply to such an instance as it is, "" if it may.
+	forbids(v *Verb) string
+	passed() bool
+	turn(c Cause)
+	finally(status Status)
+	edit(v *Verb)
+	// retryStep tries again a step that is stuck. stepVerb handles Done, Skip and Answer about a step that has a state.
+	retryStep(path string)
+	stepVerb(v *Verb, st *StepState)
+}
+
+// operate handles an operator's verb. What cannot be done is refused, with the reason in Output.Refused.
+func (t *advance) operate(o operated, v *Verb) {
+	switch why := o.forbids(v); {
 	case v.Rev > 0 && v.Rev != t.in.Rev:
 		t.refuse("the instance has moved on from revision %d to %d; look again and decide on that", v.Rev, t.in.Rev)
-	case t.s.Ended != "":
-		t.refuse("the instance is %s", t.s.Ended)
+	case why != "":
+		t.out.Refused = why
 	case t.s.Paused && (v.Kind == VerbRetry || v.Kind == VerbSkip || v.Kind == VerbDone):
 		t.refuse("the instance is paused, so nothing can be sent; resume it first")
 	default:
-		t.whole(v)
+		t.decide(o, v)
 	}
 	t.record(v)
 }
 
-// whole handles the verbs about the whole instance, and passes on those about a step.
-func (t *transition) whole(v *Verb) {
+func (t *advance) decide(o operated, v *Verb) {
 	switch v.Kind {
 	case VerbCancel:
-		t.turnBy(v, CauseCancelled, false)
+		t.turnBy(o, v, CauseCancelled, false)
 	case VerbCompensate:
-		t.turnBy(v, CauseOperator, v.Force)
+		t.turnBy(o, v, CauseOperator, v.Force)
 	case VerbComplete:
 		if t.s.Status() != Stuck || t.s.Back {
 			t.refuse("only an instance that is stuck in direction forward can be completed by hand; it is %s", t.s.Status())
 			return
 		}
-		t.endBy(v, Completed)
+		t.endBy(o, v, Completed)
 	case VerbAbandon:
-		t.endBy(v, Abandoned)
+		t.endBy(o, v, Abandoned)
 	case VerbPause:
 		t.pause()
 	case VerbResume:
 		t.resume()
 	case VerbEdit:
-		t.patch(v)
+		o.edit(v)
 	case VerbRetry:
-		t.retry(v)
+		t.retry(o, v)
+	case VerbDone, VerbUndone, VerbSkip, VerbAnswer:
+		switch st := t.s.Steps[v.Step]; {
+		case st == nil:
+			t.refuse("there is no step %q that was started; name one that show lists", v.Step)
+		case v.Kind == VerbUndone:
+			t.undoneByHand(v.Step, st)
+		default:
+			o.stepVerb(v, st)
+		}
 	default:
-		t.stepVerb(v)
+		t.refuse("%q is not a verb", v.Kind)
 	}
 }
 
 // turnBy turns back for an operator or the owner.
-func (t *transition) turnBy(v *Verb, kind CauseKind, force bool) {
+func (t *advance) turnBy(o operated, v *Verb, kind CauseKind, force bool) {
 	switch {
 	case t.s.Back:
 		t.refuse("the instance is compensating already")
-	case t.passed() && !force:
+	case o.passed() && !force:
 		t.refuse("the instance is past its pivot")
 	default:
-		t.s.Forced = force
-		t.turn(Cause{Kind: kind, Reason: v.Reason})
+		t.s.Ended, t.s.Forced = "", force
+		o.turn(Cause{Kind: kind, Reason: v.Reason})
 	}
 }
 
 // endBy ends the instance on an operator's word, and records what is open.
-func (t *transition) endBy(v *Verb, status Status) {
+func (t *advance) endBy(o operated, v *Verb, status Status) {
 	if open := t.s.Owed(); len(open) > 0 && status == Abandoned {
 		t.event("obligations open", "", strings.Join(open, ", "))
 	}
@@ -77,161 +97,93 @@ func (t *transition) endBy(v *Verb, status Status) {
 		t.event("steps not finished", "", strings.Join(left, ", "))
 	}
 	t.s.Cause = &Cause{Kind: CauseOperator, Reason: v.Reason}
-	t.end(status, nil)
-}
-
-// patch changes the data. The original is in the history.
-func (t *transition) patch(v *Verb) bool {
-	if !bytes.HasPrefix(bytes.TrimSpace(v.Patch), []byte("{")) {
-		t.refuse("the patch is not a JSON object")
-		return false
-	}
-	changed, err := MergePatch(t.json, v.Patch)
-	var data any
-	if err == nil {
-		data, err = t.d.Decode(changed)
-	}
-	if err == nil {
-		err = t.keep(changed)
-	}
-	if err != nil {
-		t.refuse("the data after the change is not that of saga %s v%d: %v", t.d.Name, t.d.Version, err)
-		return false
-	}
-	t.data = data
-	return true
+	o.finally(status)
 }
 
 // retry tries again what is stuck: the step of the verb, or all.
-func (t *transition) retry(v *Verb) {
+func (t *advance) retry(o operated, v *Verb) {
 	found := false
 	for _, path := range t.s.paths(func(st *StepState) bool { return st.Status == StepStuck }) {
-		if v.Step != "" && v.Step != path {
-			continue
+		if v.Step == "" || v.Step == path {
+			found = true
+			o.retryStep(path)
 		}
-		found = true
-		t.retryStep(path)
 	}
-	if !found {
-		t.refuse("nothing is stuck%s", ofStep(v.Step))
-	}
-}
-
-func ofStep(path string) string {
-	if path == "" {
-		return ""
-	}
-	return " at step " + path
-}
-
-func (t *transition) retryStep(path string) {
-	s, st := t.d.Step(path), t.s.Steps[path]
-	why := st.Reason
-	st.Reason = ""
 	switch {
-	case path == endPath || s == nil:
-		delete(t.s.Steps, path)
-	case st.Owed && (t.s.Back || st.Skip || st.ByHand):
-		st.Status = StepDone // not undone yet
-		if st.ByHand && why != undoByHand {
-			st.Status = StepUnknown // what the participant did is not undone yet
-		}
-		t.sendUndo(s, st)
-	case st.Owed: // the same step for its participant, whose record says what happened
-		st.Status, st.Attempt, st.Asked = StepWaiting, 0, t.age
-		t.send(s, st)
-	case st.SentAs == "" && s.leaf(), !s.leaf():
-		delete(t.s.Steps, path) // from its condition on
+	case found:
+	case v.Step == "":
+		t.refuse("nothing is stuck")
 	default:
-		t.start(s, st)
+		t.refuse("nothing is stuck at step %s", v.Step)
 	}
 }
 
-// stepVerb handles the verbs about one step.
-func (t *transition) stepVerb(v *Verb) {
-	s, st := t.d.Step(v.Step), t.s.Steps[v.Step]
-	if s == nil || st == nil || !s.leaf() {
-		t.refuse("there is no step %q that was started; name one that does something itself", v.Step)
+// undoneByHand records that an operator undid a step.
+func (t *advance) undoneByHand(path string, st *StepState) {
+	if !t.s.Back || !st.Owed || st.Status != StepUndoing && st.Status != StepStuck {
+		t.refuse("step %s is %s and the instance is %s; only a step that is being undone can be undone by hand", path, st.Status, t.s.Status())
 		return
 	}
-	open := st.Status == StepWaiting || st.Status == StepUnknown || st.Status == StepStuck
-	switch v.Kind {
-	case VerbDone:
-		if t.s.Back || !open || st.Skip || st.ByHand {
-			t.refuse("step %s is %s and the instance is %s; only a step that is waited for can be done by hand", v.Step, st.Status, t.s.Status())
-			return
-		}
-		if len(v.Patch) == 0 || t.patch(v) {
-			t.doneByHand(s, st)
-		}
-	case VerbUndone:
-		if !t.s.Back || !st.Owed || st.Status != StepUndoing && st.Status != StepStuck {
-			t.refuse("step %s is %s and the instance is %s; only a step that is being undone can be undone by hand", v.Step, st.Status, t.s.Status())
-			return
-		}
-		st.Status, st.Owed, st.Due = StepUndone, false, 0
-		t.event("step.undone", v.Step, "by hand")
-	case VerbSkip:
-		t.skip(s, st, open)
-	case VerbAnswer:
-		t.answer(s, st, v)
-	default:
-		t.refuse("%q is not a verb", v.Kind)
-	}
+	st.Status, st.Owed, st.Due, st.Attempt = StepUndone, false, 0, 0
+	t.event("step.undone", path, "by hand")
 }
 
-// doneByHand records that an operator did a step. If its command was sent, its undo is confirmed first: otherwise it could be done
-// twice.
-func (t *transition) doneByHand(s *Step, st *StepState) {
-	st.ByHand = true
-	if st.Owed {
-		t.sendUndo(s, st)
-		return
-	}
-	st.Owed = s.owes()
-	t.finish(s, st)
-}
-
-// skip continues without a step; back, it releases the step's obligation.
-func (t *transition) skip(s *Step, st *StepState, open bool) {
+// skip continues without a step that is open; if it may happen yet, its undo is confirmed first. Back, it releases the step's obligation.
+func (t *advance) skip(path string, st *StepState, open bool, sendUndo func()) {
 	switch {
 	case t.s.Back && st.Owed && st.Status == StepStuck:
 		st.Status, st.Owed = StepReleased, false
-		t.event("step.released", s.Path, st.Reason)
+		t.event("step.released", path, st.Reason)
 	case t.s.Back:
-		t.refuse("step %s is %s; only one whose undo is stuck can be released", s.Path, st.Status)
+		t.refuse("step %s is %s; only one whose undo is stuck can be released", path, st.Status)
 	case !open:
-		t.refuse("step %s is %s; only one that is waited for can be skipped", s.Path, st.Status)
-	case st.Owed: // its command was sent, so its undo is confirmed first
+		t.refuse("step %s is %s; only one that is waited for can be skipped", path, st.Status)
+	case st.Owed:
 		st.Skip = true
-		t.sendUndo(s, st)
+		sendUndo()
 	default:
 		st.Status, st.Due = StepSkipped, 0
-		t.event("step.skipped", s.Path, "by an operator")
+		t.event("step.skipped", path, "by an operator")
 	}
 }
 
-// answer handles a person's answer to an Ask.
-func (t *transition) answer(s *Step, st *StepState, v *Verb) {
-	switch {
-	case s.Kind != Ask:
-		t.refuse("step %s asks nothing", s.Path)
-	case t.s.Back || st.Status != StepWaiting:
-		t.refuse("step %s is %s: the question is closed", s.Path, st.Status)
-	case !slices.Contains(s.Options, v.Option):
-		t.refuse("%q is not an option of step %s; choose one of %s", v.Option, s.Path, strings.Join(s.Options, ", "))
-	default:
-		t.event("answer", s.Path, v.Option)
-		var err error
-		if s.Answered != nil && !t.change(s, st, "Answered", func() {
-			err = s.Answered(t.data, Answer{Option: v.Option, Actor: v.Actor, Reason: v.Reason})
-		}) {
-			return
-		}
-		if err != nil {
-			t.refused(s, st, RefusalOf(err))
-			return
-		}
-		t.finish(s, st)
+func (t *advance) refuse(format string, args ...any) { t.out.Refused = fmt.Sprintf(format, args...) }
+
+// record records an operator's verb, and why it was refused.
+func (t *advance) record(v *Verb) {
+	what := "operator." + string(v.Kind)
+	note := v.Reason
+	if t.out.Refused != "" {
+		what, note = EventRefused, string(v.Kind)+": "+t.out.Refused
+		t.out.Events = nil
 	}
+	t.out.Events = append([]Event{{What: what, Step: v.Step, Note: note}}, t.out.Events...)
+}
+
+// pause stops what is sent and the time of steps and deadline.
+func (t *advance) pause() {
+	if t.s.Paused {
+		t.refuse("the instance is paused")
+		return
+	}
+	t.s.Paused, t.s.PausedAt = true, t.age
+}
+
+// resume continues a paused instance: all its times move by the length of the pause.
+func (t *advance) resume() {
+	if !t.s.Paused {
+		t.refuse("the instance is not paused")
+		return
+	}
+	by := t.age - t.s.PausedAt
+	for _, st := range t.s.Steps {
+		if st.Due > 0 {
+			st.Due += by
+		}
+		st.Asked += by
+	}
+	if t.s.Deadline > 0 {
+		t.s.Deadline += by
+	}
+	t.s.Paused, t.s.PausedAt = false, 0
 }

@@ -1,0 +1,158 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider"
+)
+
+func (r *run) answers(path string, o Outcome) *run {
+	r.Helper()
+	r.input(Input{Reply: &Reply{SentAs: path, Token: "token", Outcome: o}})
+	return r
+}
+
+// TestContractPivotMeetsItsUndo: once the undo of a pivot is requested, the service's answer decides, not the event: otherwise the
+// instance completes without its pivot.
+func TestContractPivotMeetsItsUndo(t *testing.T) {
+	t.Parallel()
+	cancelled := func() *run {
+		return begin(t, shop(t)).sees("created", "reserved").says(VerbCancel, "").sees("shipped", "charged", "confirmed").is(Compensating)
+	}
+	cancelled().sees("shipped.undone").undoing("charged", "reserved", "created").is(Compensated)
+	r := cancelled().answers("shipped", OutcomeCannotUndo).is(Completed)
+	if !r.out.Passed || r.in.State.Cause != nil {
+		t.Errorf("after the pivot: %+v", r.in.State)
+	}
+	r = cancelled()
+	for range testPolicy.UndoAttempts {
+		r.fires()
+	}
+	r.is(Stuck).says(VerbDone, "shipped").is(Completed)
+	late := begin(t, shop(t)).sees("created", "reserved").says(VerbCancel, "").sees("shipped.undone").sees("shipped")
+	if got := late.sent(); !slices.Equal(got, []string{"shipped.undo"}) {
+		t.Errorf("a pivot that arrives after its undo: sent %q, want its undo again", got)
+	}
+	late.is(Compensating)
+}
+
+// TestContractSkipMeetsEvent: an event that operators skip and that happens meanwhile is undone before the instance completes.
+func TestContractSkipMeetsEvent(t *testing.T) {
+	t.Parallel()
+	skipped := func() *run {
+		r := begin(t, shop(t)).sees("created", "reserved").says(VerbSkip, "charged")
+		if got := r.sent(); !slices.Equal(got, []string{"charged.undo"}) {
+			t.Fatalf("sent %q", got)
+		}
+		return r
+	}
+	skipped().sees("charged", "confirmed").is(Running).sees("charged.undone").is(Completed)
+	r := skipped().sees("charged").answers("charged", OutcomeCannotUndo).is(Running)
+	if st := r.in.State.Steps["charged"]; st.Status != StepDone || !st.Owed {
+		t.Errorf("a skipped event that cannot be undone is %+v, want it done", st)
+	}
+	r.sees("confirmed").is(Completed)
+	late := skipped().sees("charged.undone").sees("charged")
+	if got := late.sent(); !slices.Equal(got, []string{"charged.undo"}) {
+		t.Errorf("a skipped event that arrives after its undo: sent %q, want its undo again", got)
+	}
+	late.sees("charged.undone", "confirmed").is(Completed)
+}
+
+// TestContractDoneByHandIsUndoneByHand: a service cannot undo what an operator did.
+func TestContractDoneByHandIsUndoneByHand(t *testing.T) {
+	t.Parallel()
+	for _, observe := range []bool{false, true} {
+		r := begin(t, shop(t, func(c *Contract) { c.Observe = observe })).sees("created", "reserved").says(VerbDone, "charged")
+		r.says(VerbCancel, "").sees("shipped.undone", "charged.undone", "reserved.undone", "created.undone").is(Stuck)
+		if !strings.Contains(r.events(), undoByHand) {
+			t.Error(r.events())
+		}
+		r.says(VerbUndone, "charged").is(Compensated)
+	}
+}
+
+// TestContractWithoutItsStart: a tracker that began in the middle does not turn an instance back because of time.
+func TestContractWithoutItsStart(t *testing.T) {
+	t.Parallel()
+	middle := func() *run {
+		return begin(t, shop(t)).sees("reserved", "charged", "confirmed").fires().is(Stuck)
+	}
+	r := middle()
+	if len(r.out.Commands) > 0 || r.in.State.Back || r.out.Timer != nil {
+		t.Errorf("without its start, the instance sends %q: %s", r.sent(), r.events())
+	}
+	middle().sees("created").is(Completed)
+	middle().says(VerbComplete, "").is(Completed)
+	middle().says(VerbDone, "created").is(Completed)
+	middle().says(VerbCompensate, "").is(Compensating)
+	middle().says(VerbRetry, "").is(Running).fires().is(Stuck)
+
+	late := begin(t, shop(t)).sees("reserved").fires().is(Stuck).sees("created").is(Running) // its time is over
+	late.fires().undoing("shipped", "charged", "reserved", "created").is(Compensated)
+}
+
+// TestContractUndonePastThePivot: after a retry, an event that its service undid is waited for again.
+func TestContractUndonePastThePivot(t *testing.T) {
+	t.Parallel()
+	r := begin(t, shop(t)).sees("created", "reserved", "shipped", "reserved.undone").is(Stuck).says(VerbRetry, "").is(Running)
+	r.sees("reserved", "charged", "confirmed").is(Completed)
+}
+
+// itemised is the shop whose orders have lines: each is reserved by itself.
+func itemised(t *testing.T, items ...string) *Contract {
+	return shop(t, func(c *Contract) {
+		e := c.Events[1]
+		e.Each, e.ItemsFrom = true, "created"
+		e.Items = func(*postrider.Message) ([]string, error) { return items, nil }
+		e.Item = func(m *postrider.Message) (string, error) { return m.Headers["item"], nil }
+	})
+}
+
+func (r *run) seesItem(messageType, item string) *run {
+	r.Helper()
+	r.input(Input{Event: &postrider.Message{Type: messageType, ID: messageType + item, Headers: map[string]string{"item": item}, Payload: []byte(`{}`)}})
+	return r
+}
+
+// TestContractWithoutItems: an event of no items has happened.
+func TestContractWithoutItems(t *testing.T) {
+	t.Parallel()
+	begin(t, itemised(t)).sees("created", "charged", "confirmed").is(Completed)
+	begin(t, itemised(t)).sees("created", "declined").undoing("created").is(Compensated)
+}
+
+// TestContractItemsKnownLate: an instance is not compensated before it is known what items there are.
+func TestContractItemsKnownLate(t *testing.T) {
+	t.Parallel()
+	c := itemised(t, "A", "B")
+	r := begin(t, c).seesItem("reserved", "A").sees("declined").is(Stuck)
+	r.seesItem("reserved.undone", "A").sees("created.undone").is(Stuck)
+	r.sees("created")
+	if got := r.sent(); !slices.Equal(got, []string{"reserved.undo"}) {
+		t.Fatalf("sent %q, want the undo of B: %s", got, r.events())
+	}
+	r.seesItem("reserved.undone", "B").undoing("created").is(Compensated)
+
+	r = begin(t, c).sees("unavailable", "created") // some of the items may have been reserved
+	if got := r.sent(); len(got) != 2 {
+		t.Errorf("sent %q, want the undos of A and B: %s", got, r.events())
+	}
+}
+
+// TestContractUndoContinues: an undo that is stuck at once does not keep back those that do not depend on it.
+func TestContractUndoContinues(t *testing.T) {
+	t.Parallel()
+	c := shop(t, func(c *Contract) {
+		weighed := &Expected{Name: "weighed", Service: "parcels", After: [][]string{{"created"}}, Undo: UndoRequest{Type: "weighed.undo"}, Undone: "weighed.undone"}
+		c.Events = slices.Insert(c.Events, 3, weighed)
+		c.Events[4].After = append(c.Events[4].After, []string{"weighed"})
+		c.Events = c.Events[:5]
+	})
+	r := begin(t, c).sees("created", "reserved").says(VerbDone, "weighed").sees("declined").is(Stuck)
+	if got := r.sent(); !slices.Equal(got, []string{"reserved.undo"}) {
+		t.Errorf("sent %q, want the undo of reserved: %s", got, r.events())
+	}
+}

@@ -1,0 +1,112 @@
+package saga_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// tracked runs a contract, and the handlers that it is given, on one relay. It returns the engine and what publishes an event of a
+// business process that its header identifies. At the end, nothing may be dead-lettered.
+func tracked(t *testing.T, c saga.Contract, handle func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error) (
+	*saga.Engine[*memory.Tx], func(process string, event postrider.Definition[Order]),
+) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := memory.New(memory.Config{})
+	box, err := outbox.New(store, outbox.Config{Source: "shop"})
+	must(err)
+	engine, err := saga.New(store, box, saga.Config{Name: "shop"})
+	must(err)
+	must(saga.Track(engine, c))
+	p, err := saga.NewParticipant(store, box, saga.ParticipantConfig{Name: "shop"})
+	must(err)
+	r, err := relay.New(store, relay.Config{Name: "all"})
+	must(err)
+	must(errors.Join(engine.Relay(r), handle(r, p)))
+	done := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(<-done)
+		status, err := store.Status(context.Background())
+		must(err)
+		if n := status.Relays[0].Dead.N; n > 0 {
+			t.Errorf("%d dead letters", n)
+		}
+	})
+	return engine, func(process string, event postrider.Definition[Order]) {
+		m, err := event.New(Order{})
+		must(err)
+		m.Headers = map[string]string{"postrider-saga": process}
+		_, err = box.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			_, err := box.Publish(ctx, tx, m)
+			return err
+		})
+		must(err)
+	}
+}
+
+// TestTimedOutNamesTheProcess: services that hear "saga.timed-out" undo their steps of the business process, also if a header
+// identifies it.
+func TestTimedOutNamesTheProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := saga.Contract{Name: "orders", Version: 1, Deadline: time.Minute, Compensate: saga.Observe, Events: []saga.Event{
+			{On: OrderCreated, Service: "orders", Start: true, Undone: OrderCancelled},
+			{On: OrderConfirmed, Service: "orders", After: saga.Defs{OrderCreated}, End: true, NoUndo: true},
+		}}
+		engine, publish := tracked(t, c, func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error {
+			return relay.HandleTx(r, postrider.Define[saga.Report]("saga.timed-out"), func(ctx context.Context, tx *memory.Tx, m postrider.Typed[saga.Report]) error {
+				return p.Undo(ctx, tx, "create", func(context.Context, *postrider.Message) (*postrider.Message, error) {
+					return OrderCancelled.New(Order{})
+				})
+			})
+		})
+		publish("p-1", OrderCreated)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got, err := engine.Get(t.Context(), "p-1"); err != nil || got.Status != saga.Compensated {
+			t.Errorf("the instance is %s (%v), and waits for %q; want it compensated", got.Status, err, got.Waiting)
+		}
+	})
+}
+
+// TestEventOfNoInstance: an event that belongs to no instance begins none, and is no dead letter.
+func TestEventOfNoInstance(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := FulfilmentByEvents
+		c.Instance = func(m *postrider.Message) string {
+			if m.Headers["postrider-saga"] == "subscription" {
+				return ""
+			}
+			return m.Headers["postrider-saga"]
+		}
+		engine, publish := tracked(t, c, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil })
+		publish("subscription", CardCharged)
+		publish("p-1", OrderCreated)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got, err := engine.Get(t.Context(), "p-1"); err != nil || got.Status != saga.Running {
+			t.Errorf("the instance is %s (%v)", got.Status, err)
+		}
+		if _, err := engine.Get(t.Context(), "subscription"); !errors.Is(err, saga.ErrNotFound) {
+			t.Errorf("an event of no instance: %v, want %v", err, saga.ErrNotFound)
+		}
+	})
+}
