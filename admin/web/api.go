@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/doctor"
@@ -82,6 +83,11 @@ type (
 		Action admin.ReviewAction `json:"action"`
 		Filter store.DeadFilter   `json:"filter"`
 	}
+	pauseBody struct {
+		Reason string `json:"reason"`
+		// ForSeconds is how long the pause lasts, 0 until it is resumed.
+		ForSeconds float64 `json:"for_seconds"`
+	}
 	decideBody struct {
 		Verb   store.Verb `json:"verb"`
 		Reason string     `json:"reason"`
@@ -121,6 +127,9 @@ type (
 		Counts []store.SagaCount   `json:"counts"`
 	}
 )
+
+// maxSeconds is more than any pause lasts, and few enough for a time.Duration.
+const maxSeconds = 1e9
 
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
@@ -268,6 +277,21 @@ func (h *Handler) writeRoutes() []apiRoute {
 				return nil, err
 			}
 			return nil, s.CancelRedrive(c.r.Context(), c.p, id, in.Reason)
+		}},
+		{"POST", "/relays/{relay}/pause", "PauseRelay", "Pauses a relay or consumer: its processes start nothing.", nil, pauseBody{}, store.Pause{}, func(c call) (any, error) {
+			var in pauseBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			last := time.Duration(min(max(in.ForSeconds, -1), maxSeconds) * float64(time.Second))
+			return s.PauseRelay(c.r.Context(), c.p, c.path("relay"), in.Reason, last)
+		}},
+		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, reasonBody{}, nil, func(c call) (any, error) {
+			var in reasonBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			return nil, s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
 		}},
 		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
 			var in decideBody
