@@ -28,7 +28,7 @@ const (
 	heldFor, unhandledFor = 5 * time.Minute, 5 * time.Minute
 	// goneFor is how long no process of a relay with undelivered messages has been seen: longer than a restart.
 	goneFor = time.Minute
-	// pausedFor is how long a pause without an end lasts until somebody may have forgotten it.
+	// pausedFor is how long a pause without an end lasts until it is a finding.
 	pausedFor = 24 * time.Hour
 )
 
@@ -43,7 +43,7 @@ func Checks(s Store) []Check {
 		l.relays("relay.no_process", "Every relay with undelivered messages has a process", noProcess),
 		l.relays("relay.unowned", "Every partition with undelivered messages has an owner", unowned),
 		l.relays("relay.stalled", "Relays settle what they deliver", stalled),
-		Check{"relay.paused", "No pause has been forgotten", l.paused},
+		Check{"relay.paused", "No pause without an end is older than a day", l.paused},
 		Check{"relay.held", "No key is held for long", l.held},
 		Check{"relay.unhandled", "Every message has a handler", l.unhandled},
 		l.relays("relay.dead", "There are no open dead letters", deadLetters),

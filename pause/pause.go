@@ -72,6 +72,7 @@ func (s Store) Pause(ctx context.Context, q Request) (store.Pause, error) {
 	if err != nil {
 		return store.Pause{}, fmt.Errorf("pause relay %q: %w", q.Relay, err)
 	}
+	var put *store.Record
 	rec := store.Record{Table: stored.Pauses.Table, Kind: stored.Pauses.Kind, ID: q.Relay, Body: body}
 	err = s.records.Change(ctx, store.Operation{Method: "Pause", Doing: "pause relay " + q.Relay}, func(w store.Writer) error {
 		if old, err := stored.FindPause(ctx, w, q.Relay); err != nil {
@@ -80,19 +81,23 @@ func (s Store) Pause(ctx context.Context, q Request) (store.Pause, error) {
 			by := stored.PauseOf(*old)
 			return fmt.Errorf("relay %q is %w, by %s: %s", q.Relay, ErrPaused, by.By, by.Reason)
 		}
-		var err error
-		if rec.At, err = w.Now(ctx); err != nil {
+		now, err := w.Now(ctx)
+		if err != nil {
 			return err
 		}
 		if rec.Expires = stored.PauseNoEnd; q.For > 0 {
-			rec.Expires = rec.At.Add(q.For)
+			rec.Expires = now.Add(q.For)
 		}
-		return w.PutRecord(ctx, rec)
+		if err := w.PutRecord(ctx, rec); err != nil {
+			return err
+		}
+		put, err = stored.FindPause(ctx, w, q.Relay)
+		return err
 	})
-	if err != nil {
+	if err != nil || put == nil { // nil: it is over already
 		return store.Pause{}, err
 	}
-	return *stored.PauseOf(rec), nil
+	return *stored.PauseOf(*put), nil
 }
 
 // Resume ends a pause and returns it. Errors: ErrNotPaused.

@@ -133,7 +133,7 @@ const maxSeconds = 1e9
 
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
-	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes())
+	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.pauseRoutes())
 }
 
 func (h *Handler) statusRoutes() []apiRoute {
@@ -278,6 +278,25 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return nil, s.CancelRedrive(c.r.Context(), c.p, id, in.Reason)
 		}},
+		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
+			var in decideBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			d, err := s.Decide(c.r.Context(), c.p, store.Decision{
+				Relay: c.path("relay"), Key: c.path("key"), MessageID: in.MessageID, Verb: in.Verb, Reason: in.Reason,
+			})
+			if errors.Is(err, held.ErrNotApplied) {
+				d.State, err = store.DecisionOpen, nil
+			}
+			return d, err
+		}},
+	}
+}
+
+func (h *Handler) pauseRoutes() []apiRoute {
+	s := h.service
+	return []apiRoute{
 		{"POST", "/relays/{relay}/pause", "PauseRelay", "Pauses a relay or consumer: its processes start nothing.", nil, pauseBody{}, store.Pause{}, func(c call) (any, error) {
 			var in pauseBody
 			if err := c.body(&in); err != nil {
@@ -292,19 +311,6 @@ func (h *Handler) writeRoutes() []apiRoute {
 				return nil, err
 			}
 			return nil, s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
-		}},
-		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
-			var in decideBody
-			if err := c.body(&in); err != nil {
-				return nil, err
-			}
-			d, err := s.Decide(c.r.Context(), c.p, store.Decision{
-				Relay: c.path("relay"), Key: c.path("key"), MessageID: in.MessageID, Verb: in.Verb, Reason: in.Reason,
-			})
-			if errors.Is(err, held.ErrNotApplied) {
-				d.State, err = store.DecisionOpen, nil
-			}
-			return d, err
 		}},
 	}
 }
