@@ -17,7 +17,8 @@ type Word string
 // The statuses.
 const (
 	NotRunning Word = "Not running" // no live process, and something is undelivered
-	Stalled    Word = "Stalled"     // live processes and undelivered messages, and nothing settled for two minutes
+	Stalled    Word = "Stalled"     // live processes and undelivered messages, and nothing settled for two minutes, without a pause
+	Paused     Word = "Paused"      // an operator has paused it
 	Late       Word = "Behind"      // the oldest undelivered message is older than the target
 	Failing    Word = "Failing"     // more than 5% of the last five minutes' attempts failed
 	Delivering Word = "Delivering"  // it has something to deliver, or delivered something in the last minute
@@ -31,6 +32,7 @@ type Tone string
 const (
 	Bad   Tone = "bad"
 	Warn  Tone = "warn"
+	Info  Tone = "info"
 	Quiet Tone = "quiet"
 )
 
@@ -41,9 +43,14 @@ func (w Word) Tone() Tone {
 		return Bad
 	case Late, Failing:
 		return Warn
+	case Paused:
+		return Info
 	}
 	return Quiet
 }
+
+// needsAttention reports whether a person should look at a relay with this status.
+func (w Word) needsAttention() bool { return w.Tone() == Bad || w.Tone() == Warn }
 
 // stalledAfter is how long a relay with undelivered messages settles nothing until it counts as stalled; failingFrom is the share of
 // attempts that fail from which it counts as failing, of at least failingOf attempts.
@@ -145,6 +152,8 @@ func (i *RelayInfo) word(target time.Duration) Word {
 	switch {
 	case i.Waiting.N > 0 && i.Processes == 0:
 		return NotRunning
+	case i.RelayStatus.Paused != nil:
+		return Paused
 	case i.Backlog.N > 0 && i.Age > stalledAfter && (settled < 0 || settled > stalledAfter):
 		return Stalled
 	case i.Oldest > target:
@@ -209,7 +218,7 @@ func (s *Service) look(ctx context.Context) (Overview, error) {
 	var faults []Problem
 	o.Faults, faults = s.faults()
 	o.Problems = append(o.Problems, faults...)
-	order := map[Tone]int{Bad: 0, Warn: 1, Quiet: 2}
+	order := map[Tone]int{Bad: 0, Warn: 1, Info: 2, Quiet: 3}
 	slices.SortStableFunc(o.Problems, func(a, b Problem) int { return order[a.Tone] - order[b.Tone] })
 	slices.SortStableFunc(o.Relays, func(a, b RelayInfo) int {
 		return cmp.Or(order[a.Status.Tone()]-order[b.Status.Tone()], strings.Compare(a.Name, b.Name))
@@ -259,7 +268,7 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 
 // problem says what is wrong with a relay, if it needs a person.
 func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
-	p = Problem{Tone: i.Status.Tone(), Status: string(i.Status), Path: "/relays/" + escape(i.Name), Button: "Open " + i.Name}
+	p = Problem{Tone: i.Status.Tone(), Status: string(i.Status), Path: RelayPath(i.Name), Button: "Open " + i.Name}
 	waiting := Number(i.Waiting) + " " + map[bool]string{true: "message waits", false: "messages wait"}[i.Waiting.N == 1] + ", in order"
 	aged := "the oldest undelivered message is " + Duration(i.Oldest) + " old"
 	switch i.Status {
@@ -303,7 +312,7 @@ func (o *Overview) sentence(name string) {
 	var late []string
 	for _, r := range o.Relays {
 		waiting += r.Waiting.N
-		if old = max(old, r.Oldest); r.Status.Tone() != Quiet {
+		if old = max(old, r.Oldest); r.Status.needsAttention() {
 			bad++
 			late = append(late, r.Name)
 		}

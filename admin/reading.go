@@ -42,6 +42,8 @@ type history struct {
 	relays  map[string][]sample
 	// busy is closed when the reading that is under way has ended; nil without one.
 	busy chan struct{}
+	// stale: the last reading is older than a change that whoever made it wants to see.
+	stale bool
 }
 
 // reading returns a status that is at most a second old. However many ask, one of them reads it.
@@ -49,7 +51,7 @@ func (s *Service) reading(ctx context.Context) (Reading, error) {
 	for {
 		s.mu.Lock()
 		h := &s.history
-		if time.Since(h.last.At) < fresh {
+		if time.Since(h.last.At) < fresh && !h.stale {
 			defer s.mu.Unlock()
 			return h.last, nil
 		}
@@ -63,7 +65,7 @@ func (s *Service) reading(ctx context.Context) (Reading, error) {
 			}
 		}
 		busy := make(chan struct{})
-		h.busy = busy
+		h.busy, h.stale = busy, false
 		s.mu.Unlock()
 		status, err := s.store.Status(ctx)
 		s.mu.Lock()
@@ -79,6 +81,13 @@ func (s *Service) reading(ctx context.Context) (Reading, error) {
 		}
 		return last, nil
 	}
+}
+
+// changed has the next reading show a change.
+func (s *Service) changed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history.stale = true
 }
 
 // add makes a status the last reading, and samples it if the last sample is old enough.

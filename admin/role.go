@@ -130,6 +130,8 @@ var permissions = map[Action]permission{
 	"DiscardDead":   {Operator, "Discarding", false},
 	"EditDead":      {Operator, "Editing", false},
 	"CancelRedrive": {Operator, "Cancelling a redrive", false},
+	"PauseRelay":    {Operator, "Pausing a relay", false},
+	"ResumeRelay":   {Operator, "Resuming a relay", false},
 	"Decide":        {Operator, "Deciding about held keys and parked messages", false},
 	"Reveal":        {Admin, "Showing hidden values", false},
 	"CreateToken":   {Admin, "Granting access", false},

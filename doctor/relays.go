@@ -28,6 +28,8 @@ const (
 	heldFor, unhandledFor = 5 * time.Minute, 5 * time.Minute
 	// goneFor is how long no process of a relay with undelivered messages has been seen: longer than a restart.
 	goneFor = time.Minute
+	// pausedFor is how long a pause without an end lasts until it is a finding.
+	pausedFor = 24 * time.Hour
 )
 
 // Checks returns the checks of a store: those of its database, and those of its relays and consumers.
@@ -41,6 +43,7 @@ func Checks(s Store) []Check {
 		l.relays("relay.no_process", "Every relay with undelivered messages has a process", noProcess),
 		l.relays("relay.unowned", "Every partition with undelivered messages has an owner", unowned),
 		l.relays("relay.stalled", "Relays settle what they deliver", stalled),
+		Check{"relay.paused", "No pause without an end is older than a day", l.paused},
 		Check{"relay.held", "No key is held for long", l.held},
 		Check{"relay.unhandled", "Every message has a handler", l.unhandled},
 		l.relays("relay.dead", "There are no open dead letters", deadLetters),
@@ -110,7 +113,7 @@ func noProcess(r store.RelayStatus) []Finding {
 			last = o
 		}
 	}
-	if waiting(r).N == 0 || r.OldestUndelivered < goneFor {
+	if waiting(r).N == 0 || r.OldestUndelivered < goneFor || r.Paused != nil {
 		return nil
 	}
 	f := Finding{
@@ -182,7 +185,7 @@ func processes(r store.RelayStatus) string {
 }
 
 func stalled(r store.RelayStatus) []Finding {
-	if !alive(r) || r.Backlog.N == 0 || r.Age <= stalledFor || r.DestinationOf().State == store.DestinationDown {
+	if !alive(r) || r.Paused != nil || r.Backlog.N == 0 || r.Age <= stalledFor || r.DestinationOf().State == store.DestinationDown {
 		return nil
 	}
 	for _, p := range r.Partitions {
@@ -200,13 +203,31 @@ func stalled(r store.RelayStatus) []Finding {
 	}}
 }
 
+func (l *looker) paused(ctx context.Context) (out []Finding, err error) {
+	s, err := l.read(ctx)
+	for _, r := range s.Relays {
+		p := r.Paused
+		if p == nil || !p.Until.IsZero() || s.Now.Sub(p.At) < pausedFor {
+			continue
+		}
+		out = append(out, Finding{
+			Level: Warning, Target: r.Name,
+			Message:  fmt.Sprintf("%s was paused %s ago by %s: %s", r.Name, lasting(s.Now.Sub(p.At)), p.By, p.Reason),
+			Impact:   "It delivers nothing until it is resumed. The log keeps what is undelivered.",
+			Fix:      []Fix{command("when the reason is gone:", "relay resume %s", quote(r.Name))},
+			Evidence: "the pause on record",
+		})
+	}
+	return out, err
+}
+
 func (l *looker) held(ctx context.Context) (out []Finding, err error) {
 	s, err := l.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range s.Relays {
-		if r.Held.N == 0 || r.OldestHeld < heldFor {
+		if r.Held.N == 0 || r.OldestHeld < heldFor || r.Paused != nil {
 			continue
 		}
 		var longest []store.HeldInfo
@@ -296,7 +317,7 @@ func (l *looker) untaken(ctx context.Context) (out []Finding, err error) {
 
 func destinations(r store.RelayStatus) []Finding {
 	d := r.DestinationOf()
-	if d.State != store.DestinationDown {
+	if d.State != store.DestinationDown || r.Paused != nil {
 		return nil
 	}
 	return []Finding{{

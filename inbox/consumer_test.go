@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -41,12 +42,18 @@ func (w *text) String() string {
 // started runs a consumer of one partition until the test ends, and returns it with its log.
 func started(t *testing.T, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
 	t.Helper()
+	return startedOn(t, memory.New(memory.Config{}), b, source, cfg, h)
+}
+
+// startedOn is started on a store.
+func startedOn(t *testing.T, s *memory.Store, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+	t.Helper()
 	source.Group, source.Topics, source.Partitions = "view", []string{"t"}, 1
 	subscriber, err := b.Subscriber(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := inbox.New(memory.New(memory.Config{}))
+	in, err := inbox.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,4 +245,45 @@ func TestRunReturnsNilIfItsContextEndsWhileItBegins(t *testing.T) {
 			t.Fatalf("run: %v", err)
 		}
 	}
+}
+
+// TestPausedConsumer: a consumer that is paused processes nothing, not even what it has parked and not right after a restart.
+func TestPausedConsumer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, s := newBroker(t), memory.New(memory.Config{})
+		publish := func(id string) {
+			m := &postrider.Message{ID: id, Type: "t", Topic: "t", Source: "s", Key: id, Time: time.Now()}
+			if err := errors.Join(b.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails := func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
+			if m.Attempt <= 2 && m.ID == "fails" {
+				return postrider.Retry(time.Minute, errors.New("not yet"))
+			}
+			return nil
+		}
+		first, _ := startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{LocalAttempts: 1}, fails)
+		time.Sleep(time.Minute)
+		publish("fails")
+		time.Sleep(time.Second)
+		if _, err := pause.New(s).Pause(t.Context(), pause.Request{Relay: "view", By: "ann", Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		publish("waits")
+		second, _ := startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{LocalAttempts: 1}, fails)
+		time.Sleep(time.Hour)
+		if a, b := first.Stats(), second.Stats(); a.Applied+b.Applied != 0 || a.Failed != 1 || a.Parked != 1 {
+			t.Errorf("during the pause: %+v and %+v", a, b)
+		}
+		if _, err := pause.New(s).Resume(t.Context(), "view"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if a, b := first.Stats(), second.Stats(); a.Applied+b.Applied != 2 {
+			t.Errorf("after the pause: %+v and %+v", a, b)
+		}
+	})
 }

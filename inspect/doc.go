@@ -26,7 +26,7 @@
 //	delivered            | was redriven, and has been delivered or processed since | nothing
 //	unknown              | is not in the log, or the consumer reads a broker       | unknown
 //
-// A key is held, not_held or not_begun. A relay or consumer is idle, working or stopped.
+// A key is held, not_held or not_begun. A relay or consumer is idle, working, stopped or paused.
 //
 // # JSON
 //

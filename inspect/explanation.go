@@ -80,6 +80,8 @@ type Place struct {
 	Owner string `json:"owner,omitempty"`
 	// Topics are the patterns of the topics that the relay takes. Message sets them if the message's topic is not among them.
 	Topics []string `json:"topics,omitempty"`
+	// Paused is the pause of the relay or consumer in effect, nil if there is none.
+	Paused *store.Pause `json:"paused,omitempty"`
 	// Next says what happens next without anybody's help, Actions what an operator can do.
 	Next    Next     `json:"next"`
 	Actions []Action `json:"actions,omitempty"`

@@ -32,7 +32,7 @@ func Key(ctx context.Context, store Store, key string) (Explanation, error) {
 
 // keyAt says what blocks a key at a relay or consumer; q is the status of its partition, nil for none.
 func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *store.PartitionStatus, status store.Status) (Place, error) {
-	p := Place{Name: r.Name, Kind: r.Kind}
+	p := Place{Name: r.Name, Kind: r.Kind, Paused: r.Paused}
 	if q != nil {
 		p.Owner = q.Owner
 	}
@@ -51,7 +51,7 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 	default:
 		p.State = NotHeld
 		p.await(Next{Code: NextDelivery}, "", "")
-		if p.Owner != "" {
+		if p.Owner != "" && p.Paused == nil {
 			p.Next.Text = p.Owner + " works on it"
 		}
 	}
@@ -92,7 +92,7 @@ func Relay(ctx context.Context, s store.StatusReader, name string) (Explanation,
 }
 
 func relayPlace(r store.RelayStatus) Place {
-	p := Place{Name: r.Name, Kind: r.Kind, Topics: r.Topics}
+	p := Place{Name: r.Name, Kind: r.Kind, Topics: r.Topics, Paused: r.Paused}
 	p.Load = &Load{
 		Backlog: r.Backlog, BacklogAgeSeconds: r.Age.Seconds(), Dead: r.Dead, Parked: r.Parked, Held: r.Held,
 		OldestParkedSeconds: r.OldestParked.Seconds(),
@@ -103,6 +103,9 @@ func relayPlace(r store.RelayStatus) Place {
 		}
 	}
 	switch {
+	case p.Paused != nil:
+		p.State, p.Since = Paused, p.Paused.At
+		p.paused()
 	case r.Backlog.N == 0 && r.Parked.N == 0:
 		p.State, p.Next = Idle, Next{Code: NextNothing, Text: "nothing: there is no message to deliver"}
 		if p.Kind == store.KindConsumer {

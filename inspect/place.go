@@ -14,7 +14,7 @@ import (
 
 // place says what one relay or consumer has done with the message.
 func (l *located) place(ctx context.Context, r store.RelayStatus) (Place, error) {
-	p := Place{Name: r.Name, Kind: r.Kind, Recorded: l.recorded(r.Name)}
+	p := Place{Name: r.Name, Kind: r.Kind, Paused: r.Paused, Recorded: l.recorded(r.Name)}
 	own := slices.DeleteFunc(slices.Clone(l.dead), func(d store.DeadLetter) bool { return d.Relay != r.Name })
 	partition := partitionOf(r, l.partition())
 	if partition != nil {
@@ -203,6 +203,9 @@ const due = "due"
 func (p *Place) await(next Next, text, done string) {
 	who := ""
 	switch {
+	case p.Paused != nil:
+		p.paused()
+		return
 	case p.Owner == "":
 		next.Code, who = NextProcess, nobody
 		p.Actions = append(p.Actions, Action{Kind: ActionStart, Relay: p.Name})
@@ -218,6 +221,19 @@ func (p *Place) await(next Next, text, done string) {
 		next.Text = text + who
 	}
 	p.Next = next
+}
+
+// paused sets what happens next while the relay is paused.
+func (p *Place) paused() {
+	until := ""
+	if at := p.Paused.Until; !at.IsZero() {
+		until = ", or until " + at.UTC().Format(time.RFC3339)
+	}
+	p.Next = Next{
+		Code: NextDecision, At: p.Paused.Until,
+		Text: fmt.Sprintf("nothing until %s is resumed%s; %s paused it: %s", p.Name, until, p.Paused.By, p.Paused.Reason),
+	}
+	p.Actions = append(p.Actions, Action{Kind: ActionResume, Relay: p.Name})
 }
 
 // nobody describes a partition without an owner.

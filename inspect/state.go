@@ -32,6 +32,7 @@ const (
 	Idle    State = "idle"    // it has nothing to do
 	Working State = "working" // it has something to do and a process that does it
 	Stopped State = "stopped" // it has something to do and no process
+	Paused  State = "paused"  // an operator has paused it
 )
 
 // NextCode says what happens next without anybody's help.
@@ -71,6 +72,7 @@ const (
 	ActionRedrive    ActionKind = "redrive"     // send a dead letter back: Relay and DeadLetter, or Key if the number is not known
 	ActionDiscard    ActionKind = "discard"     // discard a dead letter: as for redrive
 	ActionStart      ActionKind = "start"       // start a process of the relay or consumer; if Relay is empty, of any relay
+	ActionResume     ActionKind = "resume"      // resume a paused relay or consumer
 	ActionRoute      ActionKind = "route"       // make a relay take the topic: Topic
 )
 

@@ -2,7 +2,11 @@ package relay
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 // Gate says whether a relay that hands messages to handlers may start work. A *resilience.Operation is a Gate, and so is a *Relay. Its
@@ -16,9 +20,19 @@ type Gate interface {
 
 var _ Gate = (*Relay)(nil)
 
-// Allow implements Gate: it allows as many as Config.Gate does.
+// gating is what keeps a relay from starting work, besides the state of its destination.
+type gating struct {
+	changed chan struct{} // closed when the answer of Allow may have changed
+	paused  atomic.Bool   // an operator has paused the relay, or it is not known yet whether one has
+	known   bool          // used by the lease loop only
+}
+
+// Allow implements Gate: it allows none while the relay is paused, and otherwise as many as Config.Gate does.
 func (r *Relay) Allow(limit int) (n int, again time.Duration) {
-	if r.cfg.Gate == nil {
+	switch {
+	case r.gating.paused.Load():
+		return 0, 0
+	case r.cfg.Gate == nil:
 		return limit, 0
 	}
 	return r.cfg.Gate.Allow(limit)
@@ -28,7 +42,7 @@ func (r *Relay) Allow(limit int) (n int, again time.Duration) {
 func (r *Relay) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.gateChanged
+	return r.gating.changed
 }
 
 // closed reports whether nothing may be started now.
@@ -72,9 +86,37 @@ func (r *Relay) gateLoop(ctx context.Context) {
 func (r *Relay) gateMoved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.gateChanged)
-	r.gateChanged = make(chan struct{})
+	close(r.gating.changed)
+	r.gating.changed = make(chan struct{})
 	r.changed.Broadcast()
 	signal(r.fetchWake)
 	signal(r.dueWake)
+}
+
+// readPause finds out whether an operator has paused the relay. Until that is known, a failure is an error, and nothing is started; later,
+// what was known last counts.
+func (r *Relay) readPause(ctx context.Context) error {
+	var rec *store.Record
+	op := store.Operation{Method: "ReadPause", Doing: "find out whether relay " + r.cfg.Name + " is paused"}
+	err := r.store.View(ctx, op, func(read store.Reader) (err error) {
+		rec, err = stored.FindPause(ctx, read, r.cfg.Name)
+		return err
+	})
+	switch {
+	case err != nil && r.gating.known:
+		r.failing(OperationLease, err)
+		return nil
+	case err != nil:
+		return err
+	case rec != nil && (!r.gating.known || !r.gating.paused.Load()):
+		p := stored.PauseOf(*rec)
+		r.cfg.Logger.Warn("relay is paused and starts nothing", "relay", r.cfg.Name, "by", p.By, "reason", p.Reason, "until", p.Until)
+	case rec == nil && r.gating.known && r.gating.paused.Load():
+		r.cfg.Logger.Info("relay is no longer paused", "relay", r.cfg.Name)
+	}
+	r.gating.known = true
+	if was := r.gating.paused.Swap(rec != nil); was != (rec != nil) {
+		r.gateMoved()
+	}
+	return nil
 }

@@ -41,6 +41,9 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 		r.abandon(err)
 		return normal
 	}
+	if err == nil {
+		err = r.readPause(bounded)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			r.failing(OperationLease, err)

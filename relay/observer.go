@@ -136,7 +136,7 @@ type Usage struct {
 	Calls, Concurrency int
 	// Leases are held.
 	Leases int
-	// Closed says that nothing may be started, because of Config.Gate.
+	// Closed says that nothing may be started: the relay is paused, or Config.Gate is closed.
 	Closed bool
 }
 

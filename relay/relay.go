@@ -71,7 +71,7 @@ type Relay struct {
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	rounds        uint64    // completed rounds of fetching
 	drains        map[*drain]struct{}
-	gateChanged   chan struct{}     // closed when the answer of Allow may have changed
+	gating        gating
 	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
 	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition
 	leaseOutage   outage
@@ -98,11 +98,12 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		underWay:   make(map[*call]struct{}),
-		drains:     make(map[*drain]struct{}), gateChanged: make(chan struct{}),
+		drains:     make(map[*drain]struct{}), gating: gating{changed: make(chan struct{})},
 		claims: make(map[int]string), resume: make(map[int]time.Time),
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
+	r.gating.paused.Store(true) // until the first heartbeat
 	r.observer.Store(cfg.Observer)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())

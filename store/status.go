@@ -58,11 +58,24 @@ type RelayStatus struct {
 	// OldestUndelivered is how long the oldest message has waited that should have been delivered: of the backlog since it was
 	// written, of the parked messages since they were parked, without those whose delivery time has not come. If more than
 	// CountLimit messages are parked, PostgreSQL looks at as many of them, and at all held keys.
-	OldestUndelivered time.Duration     `json:"oldest_undelivered"`
-	Delivered         int64             `json:"delivered"`
-	Failed            int64             `json:"failed"`
-	Partitions        []PartitionStatus `json:"partitions"`
-	Owners            []OwnerStatus     `json:"owners"`
+	OldestUndelivered time.Duration `json:"oldest_undelivered"`
+	Delivered         int64         `json:"delivered"`
+	Failed            int64         `json:"failed"`
+	// Paused is the pause in effect, nil if there is none.
+	Paused     *Pause            `json:"paused,omitempty"`
+	Partitions []PartitionStatus `json:"partitions"`
+	Owners     []OwnerStatus     `json:"owners"`
+}
+
+// Pause is an operator's decision that a relay or consumer starts nothing for a while; see package pause.
+type Pause struct {
+	Relay string `json:"relay"`
+	// By is who paused it, and Reason why. At is when, on the database's clock.
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at,omitzero"`
+	// Until is when it ends by itself, zero for never.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // PartitionStatus is the state of one partition of a relay.

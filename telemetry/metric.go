@@ -97,6 +97,7 @@ var stateMetrics = []Metric{
 	gauge("postrider_last_settlement_age_seconds", "s", ofRelay, "Time since the last settlement, in the partition with a backlog where that is longest; 0 without a backlog."),
 	gauge("postrider_relay_processes", "", ofRelay, "Processes that are alive."),
 	gauge("postrider_partitions_unowned", "", ofRelay, "Partitions whose lease nobody holds."),
+	gauge("postrider_relay_paused", "", ofRelay, "Whether an operator has paused it."),
 	gauge("postrider_destination_up", "", ofRelay, "Whether some process reaches the destination. Left out until one has called it."),
 }
 
@@ -117,7 +118,7 @@ var relayMetrics = []Metric{
 	counted("postrider_relay_lease_changes_total", and(ofRelay, "change"), "Leases that this process gained, released, lost, or let expire."),
 	counted("postrider_relay_destination_outages_total", ofRelay, "How often this process found the destination unavailable."),
 	counted("postrider_relay_errors_total", and(ofRelay, "op"), "Operations that failed and were repeated: fetch, due, settle, lease, maintain, listen."),
-	gauge("postrider_relay_gate_closed", "", ofRelay, "Whether nothing may be started because of Config.Gate, e.g. while a breaker is open."),
+	gauge("postrider_relay_gate_closed", "", ofRelay, "Whether this process may start nothing: the relay is paused, or Config.Gate is closed, e.g. while a breaker is open."),
 	gauge("postrider_relay_leases", "", ofRelay, "Partitions that this process holds."),
 	gauge("postrider_relay_calls", "", ofRelay, "Calls in progress."),
 	gauge("postrider_relay_calls_limit", "", ofRelay, "Largest number of calls at a time."),

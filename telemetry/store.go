@@ -229,6 +229,7 @@ func (w *watch) exportRelay(r *reading, st *store.RelayStatus) {
 	} {
 		r.set(v.name, v.value, labels...)
 	}
+	r.flag("postrider_relay_paused", st.Paused != nil, labels...)
 	r.flag("postrider_backlog_capped", st.Backlog.AtLeast, labels...)
 	if d := st.DestinationOf(); d.State != store.DestinationUnknown {
 		r.flag("postrider_destination_up", d.State == store.DestinationUp, labels...)

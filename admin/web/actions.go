@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/held"
@@ -18,6 +19,7 @@ func (h *Handler) actionRoutes() map[string]handler {
 		"POST /reviews": h.startReview, "POST /reviews/{id}": h.executeReview, "POST /dead/{number}/redrive": h.redriveOne,
 		"POST /dead/{number}/discard": h.discardOne, "POST /dead/{number}/edit": h.edit, "POST /dead/{number}/reveal": h.reveal,
 		"POST /redrives/{id}/cancel": h.cancelRedrive, "POST /held/{relay}/{key}/decide": h.decideKey, "POST /messages/{id}/decide": h.decideMessage,
+		"POST /relays/{name}/pause": h.pauseRelay, "POST /relays/{name}/resume": h.resumeRelay,
 	}
 }
 
@@ -158,6 +160,22 @@ func (h *Handler) cancelRedrive(w http.ResponseWriter, r *http.Request, p admin.
 		err = h.service.CancelRedrive(r.Context(), p, id, strings.TrimSpace(r.PostFormValue("reason")))
 	}
 	h.see(w, r, fmt.Sprintf("/redrives/%d?done=cancelled", id), err)
+}
+
+func (h *Handler) pauseRelay(w http.ResponseWriter, r *http.Request, p admin.Principal) {
+	name := r.PathValue("name")
+	last, err := time.ParseDuration(r.PostFormValue("for"))
+	if err != nil {
+		err = fmt.Errorf("%w: %q is not a duration", admin.ErrInput, r.PostFormValue("for"))
+	} else {
+		_, err = h.service.PauseRelay(r.Context(), p, name, strings.TrimSpace(r.PostFormValue("reason")), last)
+	}
+	h.see(w, r, admin.RelayPath(name)+"?done=paused", err)
+}
+
+func (h *Handler) resumeRelay(w http.ResponseWriter, r *http.Request, p admin.Principal) {
+	name := r.PathValue("name")
+	h.see(w, r, admin.RelayPath(name)+"?done=resumed", h.service.ResumeRelay(r.Context(), p, name, strings.TrimSpace(r.PostFormValue("reason"))))
 }
 
 func (h *Handler) decideKey(w http.ResponseWriter, r *http.Request, p admin.Principal) {

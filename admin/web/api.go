@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/doctor"
@@ -82,6 +83,11 @@ type (
 		Action admin.ReviewAction `json:"action"`
 		Filter store.DeadFilter   `json:"filter"`
 	}
+	pauseBody struct {
+		Reason string `json:"reason"`
+		// ForSeconds is how long the pause lasts, 0 until it is resumed.
+		ForSeconds float64 `json:"for_seconds"`
+	}
 	decideBody struct {
 		Verb   store.Verb `json:"verb"`
 		Reason string     `json:"reason"`
@@ -122,9 +128,12 @@ type (
 	}
 )
 
+// maxSeconds is more than any pause lasts, and few enough for a time.Duration.
+const maxSeconds = 1e9
+
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
-	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes())
+	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.pauseRoutes())
 }
 
 func (h *Handler) statusRoutes() []apiRoute {
@@ -281,6 +290,27 @@ func (h *Handler) writeRoutes() []apiRoute {
 				d.State, err = store.DecisionOpen, nil
 			}
 			return d, err
+		}},
+	}
+}
+
+func (h *Handler) pauseRoutes() []apiRoute {
+	s := h.service
+	return []apiRoute{
+		{"POST", "/relays/{relay}/pause", "PauseRelay", "Pauses a relay or consumer: its processes start nothing.", nil, pauseBody{}, store.Pause{}, func(c call) (any, error) {
+			var in pauseBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			last := time.Duration(min(max(in.ForSeconds, -1), maxSeconds) * float64(time.Second))
+			return s.PauseRelay(c.r.Context(), c.p, c.path("relay"), in.Reason, last)
+		}},
+		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, reasonBody{}, nil, func(c call) (any, error) {
+			var in reasonBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			return nil, s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
 		}},
 	}
 }

@@ -26,26 +26,27 @@ type statusAnswer struct {
 
 // relayAnswer is a relay or consumer.
 type relayAnswer struct {
-	Name        string      `json:"name"`
-	Kind        store.Kind  `json:"kind"`
-	Status      admin.Word  `json:"status"`
-	Topics      []string    `json:"topics"`
-	Oldest      float64     `json:"oldest_undelivered_seconds"`
-	Waiting     store.Count `json:"waiting"`
-	Parked      store.Count `json:"parked"`
-	Held        store.Count `json:"held_keys"`
-	Dead        store.Count `json:"open_dead_letters"`
-	Delivered   int64       `json:"delivered"`
-	Failed      int64       `json:"failed"`
-	PerSecond   float64     `json:"delivered_per_second"`
-	FailedShare float64     `json:"failed_share"`
-	Attempts    int64       `json:"attempts"`
-	Processes   int         `json:"processes"`
+	Name        string       `json:"name"`
+	Kind        store.Kind   `json:"kind"`
+	Status      admin.Word   `json:"status"`
+	Topics      []string     `json:"topics"`
+	Paused      *store.Pause `json:"paused"`
+	Oldest      float64      `json:"oldest_undelivered_seconds"`
+	Waiting     store.Count  `json:"waiting"`
+	Parked      store.Count  `json:"parked"`
+	Held        store.Count  `json:"held_keys"`
+	Dead        store.Count  `json:"open_dead_letters"`
+	Delivered   int64        `json:"delivered"`
+	Failed      int64        `json:"failed"`
+	PerSecond   float64      `json:"delivered_per_second"`
+	FailedShare float64      `json:"failed_share"`
+	Attempts    int64        `json:"attempts"`
+	Processes   int          `json:"processes"`
 }
 
 func newRelayAnswer(r admin.RelayInfo) relayAnswer {
 	return relayAnswer{
-		r.Name, r.Kind, r.Status, r.Topics, r.Oldest.Seconds(), r.Waiting, r.Parked, r.Held, r.Dead, r.Delivered, r.Failed, r.PerSecond,
+		r.Name, r.Kind, r.Status, r.Topics, r.RelayStatus.Paused, r.Oldest.Seconds(), r.Waiting, r.Parked, r.Held, r.Dead, r.Delivered, r.Failed, r.PerSecond,
 		r.FailedShare, r.Attempts, r.Processes,
 	}
 }

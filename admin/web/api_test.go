@@ -37,6 +37,15 @@ func TestAPI(t *testing.T) {
 	call("GET", fmt.Sprintf("/redrives/%v", done["redrive"]), "", 200)
 	call("POST", fmt.Sprintf("/redrives/%v/cancel", done["redrive"]), `{}`, 204)
 	call("POST", "/dead/3/discard", `{"reason": "duplicate"}`, 204)
+	call("POST", "/relays/payments/pause", `{"reason": "maintenance", "for_seconds": 1e300}`, 400)
+	if p := call("POST", "/relays/payments/pause", `{"reason": "maintenance", "for_seconds": 600}`, 200); p["by"] != "ci" || p["until"] == nil {
+		t.Errorf("pause: %v", p)
+	}
+	if r := call("GET", "/relays/payments", "", 200); r["status"] != "Paused" || r["paused"] == nil {
+		t.Errorf("paused relay: %v", r)
+	}
+	call("POST", "/relays/payments/resume", `{}`, 204)
+	call("POST", "/relays/payments/resume", `{}`, 409)
 	call("POST", "/dead/3/discard", `{"reason": "duplicate"}`, 409)
 	call("POST", "/dead/3/discard", `{}`, 400)
 	call("POST", "/dead/3/discard", `{"other": 1}`, 400)

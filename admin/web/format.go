@@ -31,7 +31,7 @@ func (h *Handler) functions() template.FuncMap {
 		"recent": func(now, t time.Time) bool { return now.Sub(t) < 10*time.Minute },
 		"tone":   toneMark, "word": wordMark, "state": func(tone, icon, text string) mark { return mark{tone, icon, text} },
 		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "deadState": deadState, "parkReason": parkReason,
-		"relayPath": func(name string) string { return "/relays/" + url.PathEscape(name) }, "heldPath": admin.HeldPath,
+		"relayPath": admin.RelayPath, "heldPath": admin.HeldPath,
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
 		"join":  func(list []string) string { return strings.Join(list, ", ") },
@@ -60,6 +60,7 @@ type didData struct {
 func (d didData) Verb() string {
 	verbs := map[admin.Action]string{
 		"ExecuteReview": "started", "RedriveDead": "started", "DiscardDead": "discarded", "EditDead": "edited", "CancelRedrive": "cancelled",
+		"PauseRelay": "paused", "ResumeRelay": "resumed",
 		"Decide": "decided", "Reveal": "looked at hidden values of", "CreateToken": "created", "RevokeToken": "revoked",
 	}
 	text := verbs[d.Entry.Action]
@@ -75,6 +76,7 @@ func (d didData) Verb() string {
 func verb(e admin.Entry) string {
 	verbs := map[admin.Action]string{
 		"ExecuteReview": "Redrive", "RedriveDead": "Redrive", "DiscardDead": "Discard", "EditDead": "Edit", "CancelRedrive": "Cancel",
+		"PauseRelay": "Pause", "ResumeRelay": "Resume",
 		"Decide": "Decide", "Reveal": "Show hidden values", "CreateToken": "Create", "RevokeToken": "Revoke", "StartReview": "Review",
 	}
 	if e.Action == "ExecuteReview" && strings.HasPrefix(e.On, "discard") {
@@ -221,7 +223,7 @@ func toneMark(tone any) mark {
 }
 
 func wordMark(w admin.Word) mark {
-	icons := map[admin.Word]string{admin.Delivering: "check", admin.Idle: "dash"}
+	icons := map[admin.Word]string{admin.Delivering: "check", admin.Idle: "dash", admin.Paused: "pause"}
 	m := toneMark(w.Tone())
 	if icon := icons[w]; icon != "" {
 		m.Icon = icon

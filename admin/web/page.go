@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
 )
 
@@ -112,6 +113,8 @@ var notices = map[string]notice{
 	"edited":    {"ok", "check", "Saved.", "Redrive it when it is right."},
 	"cancelled": {"ok", "check", "Cancelled.", "What was sent stays sent."},
 	"applied":   {"ok", "check", "Done.", "The decision is applied."},
+	"paused":    {"info", "pause", "Paused.", "Its processes start nothing from their next heartbeat on; what is in progress finishes."},
+	"resumed":   {"ok", "check", "Resumed.", "Its processes continue with their next heartbeat."},
 	"recorded":  {"info", "clock", "Recorded.", "The process that works on it applies the decision when its present attempt has ended."},
 }
 
@@ -241,9 +244,9 @@ func statusOf(err error) int {
 		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken):
 		return http.StatusNotFound
 	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrRedrivenTooOften, held.ErrRefused, held.ErrSeveral,
-		admin.ErrReviewChanged, store.ErrRecordChanged):
+		admin.ErrReviewChanged, store.ErrRecordChanged, pause.ErrPaused, pause.ErrNotPaused):
 		return http.StatusConflict
-	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput):
+	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput, pause.ErrInvalid):
 		return http.StatusBadRequest
 	}
 	if _, invalid := errors.AsType[*postrider.ValidationError](err); invalid {

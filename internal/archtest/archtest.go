@@ -40,6 +40,7 @@ var rules = []rule{
 	{"replay", []string{".", "internal", "store"}},
 	{"erasure", []string{".", "internal", "store", "legalhold"}},
 	{"legalhold", []string{".", "internal", "store"}},
+	{"pause", []string{".", "internal", "store"}},
 	{"retention", []string{".", "store", "legalhold", "replay"}},
 	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
@@ -53,14 +54,14 @@ var rules = []rule{
 	{"doctor", []string{".", "internal", "store"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
-	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "erasure", "legalhold", "retention", "outbox", "relay", "inbox"}},
+	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "erasure", "legalhold", "pause", "retention", "outbox", "relay", "inbox"}},
 	{"store/*", []string{".", "internal", "store", "doctor"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
-	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},

@@ -22,6 +22,7 @@ type StatusRows struct {
 	Topics     map[string][]string // the filters in effect, by relay
 	Unrouted   []store.UnroutedTopic
 	Notices    []string
+	Pauses     []store.Record // the result of the query Pauses
 }
 
 // RelayRow counts the parked messages, held keys and open dead letters of a relay.
@@ -80,6 +81,11 @@ func (r StatusRows) relay(row RelayRow) store.RelayStatus {
 		s.Partitions = append(s.Partitions, p)
 	}
 	s.Backlog = Count(undelivered)
+	for _, p := range r.Pauses {
+		if p.ID == row.Relay {
+			s.Paused = PauseOf(p)
+		}
+	}
 	slices.SortFunc(s.Partitions, func(a, b store.PartitionStatus) int { return cmp.Compare(a.Partition, b.Partition) })
 	for _, p := range r.Processes {
 		if p.Relay == row.Relay {

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -115,8 +116,10 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 			"SELECT payload FROM postrider_parked", "SELECT payload FROM postrider_edits", "DELETE FROM postrider_dead", "UPDATE postrider_dead SET payload = ''")
 		_, redriveErr := deadletter.New(o).StartRedrive(ctx, deadletter.Plan{By: "me"})
 		_, discardErr := deadletter.New(o).DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
-		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed {
-			t.Errorf("%s: discard: %v, redrive: %v", what, discardErr, redriveErr)
+		_, pauseErr := pause.New(o).Pause(ctx, pause.Request{Relay: "c", By: "me"})
+		_, resumeErr := pause.New(o).Resume(ctx, "c")
+		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed || (pauseErr == nil) != allowed || (resumeErr == nil) != allowed {
+			t.Errorf("%s: discard: %v, redrive: %v, pause: %v, resume: %v", what, discardErr, redriveErr, pauseErr, resumeErr)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/outbox"
+	pauses "github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -145,6 +146,11 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		decideErr := held.New(o).RecordDecision(ctx, store.Decision{ID: id, Relay: "r", MessageID: "parked", Verb: store.VerbRetry, By: "me"})
 		if allowed := what == "operator"; (decideErr == nil) != allowed {
 			t.Errorf("%s: decision about a parked message: %v", what, decideErr)
+		}
+		_, pauseErr := pauses.New(o).Pause(ctx, pauses.Request{Relay: "r", By: "me"})
+		_, resumeErr := pauses.New(o).Resume(ctx, "r")
+		if allowed := what == "operator"; (pauseErr == nil) != allowed || (resumeErr == nil) != allowed {
+			t.Errorf("%s: pause: %v, resume: %v", what, pauseErr, resumeErr)
 		}
 		if found, err := held.New(o).FindParked(ctx, "r", "parked"); err != nil || len(found) != 1 || found[0].Unreadable == "" {
 			t.Errorf("%s sees parked messages %+v, %v", what, found, err)

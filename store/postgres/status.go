@@ -91,7 +91,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.QueryRow(ctx, now).Scan(&r.rows.Now, &r.rows.Partitions); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.relays, r.cursors, r.processes, r.filters} {
+	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.pauses, r.relays, r.cursors, r.processes, r.filters} {
 		if err := part(ctx, tx); err != nil {
 			return err
 		}
@@ -121,6 +121,11 @@ func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
 		r.rows.Notices = append(r.rows.Notices, fmt.Sprintf("the outbox was restored from another cluster, noticed at %s: "+
 			"relays went back and delivered some messages again", at.UTC().Format(time.RFC3339)))
 	})
+}
+
+func (r *statusReader) pauses(ctx context.Context, tx pgx.Tx) (err error) {
+	r.rows.Pauses, err = records{s: r.store, tx: tx}.ListRecords(ctx, stored.Pauses)
+	return err
 }
 
 func (r *statusReader) relays(ctx context.Context, tx pgx.Tx) error {

@@ -15,6 +15,7 @@ var recordTests = []test{
 	{name: "RecordsExpire", run: recordsExpire},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
+	{name: "ARelayIsPausedAndResumed", run: pauses},
 }
 
 var recordTables = []store.RecordTable{store.WorkRecords, store.AuthRecords, store.AuditRecords}

@@ -1,9 +1,9 @@
 
--- May also decide about held keys and parked messages, which a running relay carries out, discard dead letters, and start redrives
--- and replays, which a relay drives.
+-- May also decide about held keys and parked messages, which a running relay carries out, discard dead letters, pause
+-- relays, and start redrives and replays, which a relay drives.
 GRANT INSERT, UPDATE ON {prefix}decisions TO {role};
 GRANT INSERT, UPDATE ON {prefix}redrives TO {role};
-GRANT INSERT, UPDATE ON {prefix}records TO {role};
+GRANT INSERT, UPDATE, DELETE ON {prefix}records TO {role};
 GRANT UPDATE (checks) ON {prefix}cursors TO {role};
 GRANT UPDATE ON {prefix}held TO {role};
 GRANT UPDATE ON {prefix}meta TO {role};

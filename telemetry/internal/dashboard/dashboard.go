@@ -100,6 +100,7 @@ func relays() Dashboard {
 		rate("Lost settlements", "Their messages may be delivered again.", "postrider_relay_lost_settlements_total", ""),
 		rate("Outages of the destination", "Found by a process.", "postrider_relay_destination_outages_total", ""),
 		rate("Errors", "Operations that failed and were repeated.", "postrider_relay_errors_total", "op"),
+		state("Paused", "1: an operator has paused it.", "short", "postrider_relay_paused"),
 		state("Gate closed", "1: nothing is started, e.g. while the breaker of a dependency is open.", "short", "postrider_relay_gate_closed"),
 		ofOperations("Breakers that are not closed", "1: open, or half-open.", "short", `max by (operation, target, state) (postrider_breaker_state{state!="closed"})`, "state"),
 		ofOperations("Calls of operations", "Per second, by result.", "ops", "sum by (operation, target, result) (rate(postrider_calls_total{}["+Window+"]))", "result"),

@@ -144,6 +144,30 @@ func TestDoctorFindsHeldKeysAndDeadLetters(t *testing.T) {
 	passes(t, url, "relay.dead")
 }
 
+// TestDoctorFindsAnOldPause: a pause silences what it explains, and is reported when it has lasted for a day.
+func TestDoctorFindsAnOldPause(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	clitest.PublishKeys(t, url, "order/1")
+	clitest.SettleAll(t, clitest.OpenOutbox(t, url), "to-nats", clitest.Delivered)
+	clitest.PublishKeys(t, url, "order/2")
+	later(t, url, 120, "log.created_at", "relays.seen_at")
+	found(t, url, "relay.no_process")
+	clitest.OK(t, "relay", "pause", "to-nats", "--because", "test", "--store", url)
+	passes(t, url, "relay.no_process")
+	passes(t, url, "relay.paused")
+	later(t, url, 90_000, "records.at")
+	f := found(t, url, "relay.paused")
+	if f.Level != doctor.Warning || f.Target != "to-nats" {
+		t.Errorf("%+v", f)
+	}
+	paste(t, f.Fix[0].Command)
+	passes(t, url, "relay.paused")
+	clitest.OK(t, "relay", "pause", "to-nats", "--for", "720h", "--because", "test", "--store", url)
+	later(t, url, 90_000, "records.at")
+	passes(t, url, "relay.paused")
+}
+
 // live makes a relay alive for an hour, with the lease of every partition if it holds them.
 func live(t *testing.T, o *backend.Outbox, name string, destination store.Destination, holds bool) {
 	t.Helper()

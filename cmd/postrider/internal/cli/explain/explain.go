@@ -187,6 +187,7 @@ func nextOf(place inspect.Place) string {
 
 // addDecisions adds the commands for the actions that decide something.
 func (p commands) addDecisions(f *output.Fields, place inspect.Place) {
+	p.addResume(f, place)
 	i := slices.IndexFunc(place.Actions, func(a inspect.Action) bool { return a.Kind == inspect.ActionRedrive || a.Kind == inspect.ActionRetry })
 	if i < 0 {
 		return
@@ -213,5 +214,14 @@ func (p commands) addDecisions(f *output.Fields, place inspect.Place) {
 	default:
 		f.Add("you can", p.Hint("dead redrive %d", a.DeadLetter))
 		f.Add("or", p.Hint("dead discard %d --because \"…\"", a.DeadLetter))
+	}
+}
+
+// addResume adds the command that ends a pause.
+func (p commands) addResume(f *output.Fields, place inspect.Place) {
+	for _, a := range place.Actions {
+		if a.Kind == inspect.ActionResume {
+			f.Add("resume it with", p.Hint("relay resume %s", output.ShellQuote(a.Relay)))
+		}
 	}
 }

@@ -136,6 +136,7 @@ func (p commands) writeHeldKey(place inspect.Place) {
 func (p commands) writeNext(place inspect.Place) {
 	f := output.NewFields(p.Stdout)
 	f.Add("next", nextOf(place))
+	p.addResume(f, place)
 	f.Flush()
 }
 
@@ -154,7 +155,10 @@ func (p commands) writeKey(e inspect.Explanation) {
 			fmt.Fprintf(p.Stdout, "not held; %s\n", place.Next.Text)
 		default:
 			owner := place.Owner + " works on it"
-			if place.Owner == "" {
+			switch {
+			case place.Paused != nil:
+				owner = place.Next.Text
+			case place.Owner == "":
 				owner = "nobody works on it; " + status.StartIt
 			}
 			fmt.Fprintf(p.Stdout, "not held; its partition has a backlog of %s, age %s; %s\n", output.Count(place.Load.Backlog),
@@ -180,5 +184,6 @@ func (p commands) writeRelay(place inspect.Place) {
 	f.Add("dead letters", output.Count(place.Load.Dead))
 	f.Add("processes", output.Number(place.Load.Processes))
 	f.Add("next", nextOf(place))
+	p.addResume(f, place)
 	f.Flush()
 }

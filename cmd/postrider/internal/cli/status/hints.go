@@ -18,6 +18,9 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 	var hints []string
 	for _, r := range s.Relays {
 		name, quoted := output.Printable(r.Name), output.ShellQuote(r.Name)
+		if r.Paused != nil {
+			hints = append(hints, fmt.Sprintf("%s: %s; resume it with: %s", name, paused(r.Paused), p.Hint("relay resume %s", quoted)))
+		}
 		if hint := hintNobody(r, consumers[r.Name]); hint != "" {
 			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox remove %s --because \"…\"", quoted))
 		}
@@ -40,6 +43,15 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 		return err
 	}
 	return nil
+}
+
+// paused says who paused a relay, since when and why.
+func paused(by *store.Pause) string {
+	end := ""
+	if !by.Until.IsZero() {
+		end = ", until " + output.Moment(by.Until)
+	}
+	return fmt.Sprintf("paused by %s since %s%s: %s", output.Printable(by.By), output.Moment(by.At), end, output.Printable(by.Reason))
 }
 
 // RouteIt is the advice for a topic that no relay takes.

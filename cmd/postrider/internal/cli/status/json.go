@@ -20,6 +20,7 @@ type statusJSON struct {
 type relayJSON struct {
 	Name         string          `json:"name"`
 	Kind         store.Kind      `json:"kind"`
+	Paused       *store.Pause    `json:"paused,omitempty"`
 	Topics       []string        `json:"topics,omitempty"`
 	Backlog      store.Count     `json:"backlog"`
 	Age          output.Seconds  `json:"age_seconds"`
@@ -79,7 +80,7 @@ func forJSON(s store.Status) statusJSON {
 	out := statusJSON{s.Now, s.Partitions, make([]relayJSON, len(s.Relays)), s.Unrouted, s.Notices}
 	for i, r := range s.Relays {
 		out.Relays[i] = relayJSON{
-			Name: r.Name, Kind: r.Kind, Topics: r.Topics, Backlog: r.Backlog, Age: output.Seconds(r.Age),
+			Name: r.Name, Kind: r.Kind, Paused: r.Paused, Topics: r.Topics, Backlog: r.Backlog, Age: output.Seconds(r.Age),
 			Parked: r.Parked, OldestParked: output.Seconds(r.OldestParked), Held: r.Held, OldestHeld: output.Seconds(r.OldestHeld),
 			Undelivered: output.Seconds(r.OldestUndelivered), Destination: destinationJSON(r.DestinationOf()),
 			Dead: r.Dead, OldestDead: output.Seconds(r.OldestDead), Delivered: r.Delivered, Failed: r.Failed,

@@ -17,10 +17,10 @@ func (o statusOptions) judge(s store.Status, consumers program.ConsumerNames) er
 	var broken []string
 	for _, r := range s.Relays {
 		title := consumers.Title(r.Name)
-		if o.given("max-age") && r.Age > o.maxAge {
+		if o.given("max-age") && r.Paused == nil && r.Age > o.maxAge {
 			broken = append(broken, fmt.Sprintf("%s: age %s is above %s", title, output.Ago(r.Age), o.maxAge))
 		}
-		if o.given("max-parked") && r.OldestParked > o.maxParked {
+		if o.given("max-parked") && r.Paused == nil && r.OldestParked > o.maxParked {
 			broken = append(broken, fmt.Sprintf("%s: a message has been parked for %s, longer than %s", title, output.Ago(r.OldestParked), o.maxParked))
 		}
 		if o.given("max-dead") && above(r.Dead, o.maxDead) {

@@ -47,7 +47,8 @@ last message of the topic.
 With a limit (--max-age, --max-parked, --max-dead, --max-held, --max-unrouted) the command ends with exit code 3
 when a relay is above it, for monitoring without metrics. Parked messages wait for a held key, for another attempt or
 for their delivery time, and do not count for --max-age; --max-parked is for them, and should be longer than any delay
-that you publish with. In JSON, fields that end in _seconds are durations in seconds.`,
+that you publish with. What a paused relay has not delivered counts for neither. In JSON, fields that end in _seconds
+are durations in seconds.`,
 		Example: `  postrider status --store sqlite:shop.db
   postrider status --details --relay to-nats
   postrider status --watch

@@ -1,0 +1,48 @@
+package stored
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/store"
+)
+
+// Pauses selects the records of pauses. The ID of a record is the name of the relay or consumer, which is paused until the record
+// expires.
+var Pauses = store.RecordQuery{Table: store.WorkRecords, Kind: "pause", Limit: 1000}
+
+// PauseNoEnd is when the record of a pause without an end expires. It does expire, because only then does Writer.PutRecord remove it
+// when it has ended, and make room for the next pause.
+var PauseNoEnd = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// PauseBody is the body of the record of a pause.
+type PauseBody struct {
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// FindPause returns the record of a relay's pause, nil if it is not paused.
+func FindPause(ctx context.Context, r store.Reader, relay string) (*store.Record, error) {
+	q := Pauses
+	q.ID, q.Limit = relay, 1
+	found, err := r.ListRecords(ctx, q)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// PauseOf is a pause by its record. A relay is paused even if the rest of the record cannot be read.
+func PauseOf(r store.Record) *store.Pause {
+	var body PauseBody
+	if err := json.Unmarshal(r.Body, &body); err != nil {
+		body.Reason = fmt.Sprintf("unknown, because the record cannot be read: %v", err)
+	}
+	p := &store.Pause{Relay: r.ID, By: body.By, Reason: body.Reason, At: r.At}
+	if r.Expires.Before(PauseNoEnd) {
+		p.Until = r.Expires
+	}
+	return p
+}
