@@ -249,14 +249,14 @@ func (s *Service) HeldKeys(ctx context.Context, p Principal, relay string, limit
 		if err != nil || len(out) == limit {
 			return out, err
 		}
-		h.Cause = s.heldCause(p, h.Cause)
+		h.Cause = s.anyCause(p, h.Cause)
 		out = append(out, h)
 	}
 	return out, nil
 }
 
-// heldCause is cause for a held key, whose message's type is not known: it is shown if rules show all types.
-func (s *Service) heldCause(p Principal, cause string) string { return s.cause(p, anyType, cause) }
+// anyCause is cause for a held key, whose message's type is not known, and for a saga, which has messages of several types.
+func (s *Service) anyCause(p Principal, cause string) string { return s.cause(p, anyType, cause) }
 
 // Queued is a message that is queued in a held key.
 type Queued struct {
