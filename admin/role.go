@@ -103,7 +103,7 @@ type permission struct {
 	reads bool
 }
 
-// permissions has each method of Service, and which role it needs.
+// permissions has each method of Service and each action of Service.Act, and which role it needs.
 var permissions = map[Action]permission{
 	"Overview":      {Viewer, "Seeing the status", true},
 	"Relay":         {Viewer, "Seeing a relay", true},
@@ -131,6 +131,17 @@ var permissions = map[Action]permission{
 	"EditDead":      {Operator, "Editing", false},
 	"CancelRedrive": {Operator, "Cancelling a redrive", false},
 	"Decide":        {Operator, "Deciding about held keys and parked messages", false},
+	"StartReplay":   {Operator, "Replaying", false},
+	"PauseReplay":   {Operator, "Pausing a replay", false},
+	"ResumeReplay":  {Operator, "Resuming a replay", false},
+	"CancelReplay":  {Operator, "Cancelling a replay", false},
+	"OperateSaga":   {Operator, "Deciding about sagas", false},
+	"ImportDead":    {Admin, "Importing dead letters", false},
+	"PurgeDead":     {Admin, "Purging dead letters", false},
+	"Erase":         {Admin, "Erasing messages", false},
+	"PlaceHold":     {Admin, "Placing a legal hold", false},
+	"ReleaseHold":   {Admin, "Releasing a legal hold", false},
+	"RemoveRelay":   {Admin, "Removing a relay or consumer", false},
 	"Reveal":        {Admin, "Showing hidden values", false},
 	"CreateToken":   {Admin, "Granting access", false},
 	"RevokeToken":   {Admin, "Revoking access", false},

@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/erasure"
+	"github.com/postrider/postrider/held"
 )
 
 // Command returns the command.
@@ -92,7 +94,11 @@ func (p commands) erase(ctx context.Context, b *backend.Outbox, o *options) erro
 	if err := p.Confirm(o.yes, fmt.Sprintf("Erase %s permanently?", counted(n))); err != nil {
 		return err
 	}
-	done, err := s.Erase(ctx, o.Plan, nil)
+	var done erasure.Erasure
+	err = p.Act(ctx, b, o.By, admin.Change{Action: "Erase", On: subject(o.Plan), Reason: o.Reason}, func(db held.Database) (err error) {
+		done, err = erasure.New(db).Erase(ctx, o.Plan, nil)
+		return err
+	})
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted")
 	}
@@ -104,6 +110,17 @@ func (p commands) erase(ctx context.Context, b *backend.Outbox, o *options) erro
 	}
 	_, err = fmt.Fprintf(p.Stdout, "erased %s; this is on record as %s\n", counted(done.Erased), done.ID)
 	return err
+}
+
+// subject says what is erased. Like the record of the erasure, it does not name the key, tenant or ID.
+func subject(p erasure.Plan) string {
+	switch {
+	case p.Key != "":
+		return "the messages of a key"
+	case p.Tenant != "":
+		return "the messages of a tenant"
+	}
+	return "one message"
 }
 
 // counted says what was counted, in words.
