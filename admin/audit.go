@@ -92,6 +92,9 @@ func (s *Service) write(ctx context.Context, e Entry) error {
 	})
 }
 
+// recordWithin is how long recording a failure may take.
+const recordWithin = 5 * time.Second
+
 // act carries out a change of the store, which do makes with the records that it is given: the entry is written in the transaction
 // of its first change. A failure is recorded too.
 func (s *Service) act(ctx context.Context, r *recorded, do func(store.Records) error) error {
@@ -99,7 +102,9 @@ func (s *Service) act(ctx context.Context, r *recorded, do func(store.Records) e
 	err := do(r)
 	if err != nil && !r.committed {
 		r.entry.Result, r.entry.Error = Failed, clean(err.Error())
-		s.record(context.WithoutCancel(ctx), r.entry)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+		defer cancel()
+		s.record(ctx, r.entry)
 	}
 	return err
 }

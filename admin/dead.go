@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
@@ -249,14 +248,14 @@ func (s *Service) HeldKeys(ctx context.Context, p Principal, relay string, limit
 		if err != nil || len(out) == limit {
 			return out, err
 		}
-		h.Cause = s.heldCause(p, h.Cause)
+		h.Cause = s.anyCause(p, h.Cause)
 		out = append(out, h)
 	}
 	return out, nil
 }
 
-// heldCause is cause for a held key, whose message's type is not known: it is shown if rules show all types.
-func (s *Service) heldCause(p Principal, cause string) string { return s.cause(p, anyType, cause) }
+// anyCause is cause for a held key, whose message's type is not known, and for a saga, which has messages of several types.
+func (s *Service) anyCause(p Principal, cause string) string { return s.cause(p, anyType, cause) }
 
 // Queued is a message that is queued in a held key.
 type Queued struct {
@@ -289,9 +288,6 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 	return h, queued, nil
 }
 
-// decideWithin is how long Decide waits for a decision to be applied.
-const decideWithin = 3 * time.Second
-
 // Decide records a decision about a held key or a parked message, and waits a moment until it is applied. All but retries need a
 // reason and the ID of the message. Errors: ErrInput, held.ErrNotApplied when the process that holds the key has not applied it yet; held.ErrRefused, store.ErrNotHeld,
 // store.ErrNoParked, ErrReason.
@@ -320,7 +316,7 @@ func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (st
 	d.By = p.String()
 	rec := &recorded{entry: newEntry(p, "Decide", words[d.Verb]+": "+on, path, d.Reason)}
 	err := s.act(ctx, rec, func(records store.Records) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, decideWithin)
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.DecideWithin)
 		defer cancel()
 		d, err = held.Decide(ctx, database{s.store, records}, d)
 		return err

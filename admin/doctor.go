@@ -2,7 +2,7 @@ package admin
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -26,41 +26,25 @@ type examined struct {
 	report doctor.Report
 }
 
-// Doctor makes the checks of the store, and those of Config.Checks: those with one of the names, or in one of the areas such as "db",
-// or all without names. A report of all of them is made at most every ten seconds. Errors: ErrInput for a name that no check has.
+// Doctor returns the report of all checks, those of the store and those of Config.Checks, which is made at most every ten seconds: of
+// it, the results with one of the names, or in one of the areas such as "db", or all without names. Errors: ErrInput for a name that no
+// check has.
 func (s *Service) Doctor(ctx context.Context, p Principal, names []string) (doctor.Report, error) {
 	if err := s.allow(ctx, p, "Doctor", ""); err != nil {
 		return doctor.Report{}, err
 	}
-	checks := append(doctor.Checks(s.store), s.cfg.Checks...)
-	if len(names) == 0 {
-		return s.examine(ctx, checks)
+	report, err := s.examine(ctx)
+	if err != nil || len(names) == 0 {
+		return report, err
 	}
-	chosen, err := chooseChecks(checks, names)
-	if err != nil {
-		return doctor.Report{}, err
+	if report.Results, err = doctor.Named(report.Results, names); err != nil {
+		return doctor.Report{}, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	return doctor.Run(ctx, chosen, doctor.Options{Command: s.cfg.Command}), nil
-}
-
-// chooseChecks returns the checks with one of the names, or in one of the areas.
-func chooseChecks(checks []doctor.Check, names []string) (out []doctor.Check, err error) {
-	for _, name := range names {
-		found := slices.DeleteFunc(slices.Clone(checks), func(c doctor.Check) bool { return c.Name != name && !strings.HasPrefix(c.Name, name+".") })
-		if len(found) == 0 {
-			known := make([]string, len(checks))
-			for i, c := range checks {
-				known[i] = c.Name
-			}
-			return nil, wrongInput("there is no check %q; there are %s", name, strings.Join(known, ", "))
-		}
-		out = append(out, found...)
-	}
-	return out, nil
+	return report, nil
 }
 
 // examine returns the last report, or makes one. However many ask, one of them makes it.
-func (s *Service) examine(ctx context.Context, checks []doctor.Check) (doctor.Report, error) {
+func (s *Service) examine(ctx context.Context) (doctor.Report, error) {
 	e := &s.examined
 	select {
 	case e.turn <- struct{}{}:
@@ -74,12 +58,9 @@ func (s *Service) examine(ctx context.Context, checks []doctor.Check) (doctor.Re
 	if time.Since(at) < checkedFor {
 		return last, nil
 	}
-	// Others wait for this report: it does not end with the request of the first, but with its deadline.
-	o := doctor.Options{Command: s.cfg.Command}
-	if ends, ok := ctx.Deadline(); ok {
-		o.Total = max(time.Until(ends), time.Nanosecond)
-	}
-	report := doctor.Run(context.WithoutCancel(ctx), checks, o)
+	// Others wait for this report, and get it later: it does not end with the request of the first.
+	checks := append(doctor.Checks(s.store), s.cfg.Checks...)
+	report := doctor.Run(context.WithoutCancel(ctx), checks, doctor.Options{Command: s.cfg.Command})
 	e.mu.Lock()
 	e.at, e.report = time.Now(), report
 	e.mu.Unlock()
@@ -108,7 +89,7 @@ func (s *Service) runChecks(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
-		if _, err := s.examine(ctx, append(doctor.Checks(s.store), s.cfg.Checks...)); err != nil {
+		if _, err := s.examine(ctx); err != nil {
 			return
 		}
 		select {

@@ -1,5 +1,7 @@
 package admin
 
+import "github.com/postrider/postrider/inspect"
+
 const (
 	// MaxDiscard is maxDiscard.
 	MaxDiscard = maxDiscard
@@ -24,3 +26,8 @@ func AfterEdit(r Rule, original []byte, text string) ([]byte, error) { return r.
 
 // HasRule reports whether a rule applies to a type.
 func HasRule(s *Service, kind string) bool { return s.ruleFor(kind) != nil }
+
+// Explained is an explanation of a message of a type, as a principal gets it.
+func Explained(s *Service, p Principal, kind string, e inspect.Explanation) inspect.Explanation {
+	return s.explained(p, kind, e)
+}

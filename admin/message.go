@@ -40,7 +40,11 @@ func (s *Service) explained(p Principal, kind string, e inspect.Explanation) ins
 		at := &e.Places[i]
 		at.Cause, at.History = s.cause(p, kind, at.Cause), s.attempts(p, kind, at.History)
 		if at.HeldKey != nil {
-			at.HeldKey.Cause = s.cause(p, kind, at.HeldKey.Cause)
+			blocking := kind
+			if at.State != inspect.Blocking { // another message blocks the key, whose type is not known here
+				blocking = anyType
+			}
+			at.HeldKey.Cause = s.cause(p, blocking, at.HeldKey.Cause)
 		}
 		at.Redrives = slices.Clone(at.Redrives)
 		for n := range at.Redrives {
@@ -88,7 +92,7 @@ func (s *Service) Relay(ctx context.Context, p Principal, name string) (out Rela
 		if err != nil {
 			return out, err
 		}
-		if h.Cause = s.heldCause(p, h.Cause); len(out.Held) == heldShown {
+		if h.Cause = s.anyCause(p, h.Cause); len(out.Held) == heldShown {
 			break
 		}
 		out.Held = append(out.Held, h)
@@ -190,7 +194,7 @@ func (s *Service) Sagas(ctx context.Context, p Principal, f store.SagaFilter, af
 		return nil, nil, err
 	}
 	for i := range out {
-		out[i].Detail = s.cause(p, out[i].Saga, out[i].Detail)
+		out[i].Detail = s.anyCause(p, out[i].Detail)
 	}
 	counts, err = s.store.CountSagas(ctx)
 	return out, counts, err
@@ -224,12 +228,12 @@ func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, e
 	if i.SagaTimes.TimerAt > 0 {
 		out.SagaSummary.TimerAt = i.StartedAt.Add(i.SagaTimes.TimerAt)
 	}
-	out.Detail = s.cause(p, i.Saga, i.Detail)
+	out.Detail = s.anyCause(p, i.Detail)
 	for n := range out.History {
 		t := &out.History[n]
-		t.Note, t.Patch = s.cause(p, i.Saga, t.Note), nil
+		t.Note, t.Patch = s.anyCause(p, t.Note), nil
 		for e := range t.Entries {
-			t.Entries[e].Text = s.cause(p, i.Saga, t.Entries[e].Text)
+			t.Entries[e].Text = s.anyCause(p, t.Entries[e].Text)
 		}
 	}
 	return out, nil

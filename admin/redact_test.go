@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inspect"
 	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
 )
 
 // shown writes segments as a page does.
@@ -197,6 +200,51 @@ func TestCausesOfUnknownTypes(t *testing.T) {
 			t.Errorf("%s: a viewer finds %d, %v", name, n, err)
 		}
 	}
+}
+
+// TestCausesOfOtherTypes: the rule of a message does not show the cause of another message that blocks its key, and no rule matches the
+// name of a saga, whose texts quote messages of several types.
+func TestCausesOfOtherTypes(t *testing.T) {
+	t.Parallel()
+	cause := "card " + secret + " refused"
+	service := admin.New(sagas{memory.New(memory.Config{}), cause}, admin.Config{Show: []admin.Rule{{Type: "order.*", Causes: true}}})
+	for state, shown := range map[inspect.State]bool{inspect.Blocking: true, inspect.Queued: false, inspect.Dead: false} {
+		e := inspect.Explanation{Places: []inspect.Place{{State: state, HeldKey: &inspect.HeldKey{Cause: cause}}}}
+		got := admin.Explained(service, operator, "order.placed", e).Places[0].HeldKey.Cause
+		if strings.Contains(got, secret) != shown {
+			t.Errorf("%s: the blocking message's cause is %q", state, got)
+		}
+	}
+	list, _, err := service.Sagas(t.Context(), operator, store.SagaFilter{}, "", 10)
+	must(t, err)
+	one, err := service.Saga(t.Context(), operator, "s-1")
+	must(t, err)
+	text, err := json.Marshal([]any{list, one})
+	if must(t, err); strings.Contains(string(text), secret) || !strings.Contains(string(text), "card # refused") {
+		t.Errorf("a saga: %s", text)
+	}
+}
+
+// sagas is a store with a stuck saga, whose texts have a cause.
+type sagas struct {
+	*memory.Store
+	cause string
+}
+
+func (s sagas) ListSagas(context.Context, store.SagaFilter, string, int) ([]store.SagaSummary, error) {
+	in, err := s.ShowSaga(context.Background(), "s-1")
+	return []store.SagaSummary{{SagaIdentity: in.SagaIdentity, SagaCondition: in.SagaCondition}}, err
+}
+
+func (s sagas) ShowSaga(context.Context, string) (store.SagaInstance, error) {
+	return store.SagaInstance{
+		SagaIdentity:  store.SagaIdentity{Run: "r", ID: "s-1", Saga: "order.fulfilment"},
+		SagaCondition: store.SagaCondition{Status: store.SagaStuck, Detail: s.cause},
+	}, nil
+}
+
+func (s sagas) SagaHistory(context.Context, string, int64, int) ([]store.SagaTransition, error) {
+	return []store.SagaTransition{{Note: s.cause, Entries: []store.SagaEntry{{Text: s.cause}}}}, nil
 }
 
 // TestPatternsOfTypes: * stands for slashes too, and a malformed pattern hides.

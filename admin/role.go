@@ -103,7 +103,7 @@ type permission struct {
 	reads bool
 }
 
-// permissions has each method of Service, and which role it needs.
+// permissions has each method of Service and each action of Service.Act, and which role it needs.
 var permissions = map[Action]permission{
 	"Overview":      {Viewer, "Seeing the status", true},
 	"Relay":         {Viewer, "Seeing a relay", true},
@@ -133,6 +133,18 @@ var permissions = map[Action]permission{
 	"PauseRelay":    {Operator, "Pausing a relay", false},
 	"ResumeRelay":   {Operator, "Resuming a relay", false},
 	"Decide":        {Operator, "Deciding about held keys and parked messages", false},
+	"StartReplay":   {Operator, "Replaying", false},
+	"PauseReplay":   {Operator, "Pausing a replay", false},
+	"ResumeReplay":  {Operator, "Resuming a replay", false},
+	"CancelReplay":  {Operator, "Cancelling a replay", false},
+	"OperateSaga":   {Operator, "Deciding about sagas", false},
+	"ImportDead":    {Admin, "Importing dead letters", false},
+	"PurgeDead":     {Admin, "Purging dead letters", false},
+	"Erase":         {Admin, "Erasing messages", false},
+	"ResumeErasure": {Admin, "Resuming an erasure", false},
+	"PlaceHold":     {Admin, "Placing a legal hold", false},
+	"ReleaseHold":   {Admin, "Releasing a legal hold", false},
+	"RemoveRelay":   {Admin, "Removing a relay or consumer", false},
 	"Reveal":        {Admin, "Showing hidden values", false},
 	"CreateToken":   {Admin, "Granting access", false},
 	"RevokeToken":   {Admin, "Revoking access", false},

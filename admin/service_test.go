@@ -61,7 +61,8 @@ func addDead(t *testing.T, s *memory.Store, n int) {
 }
 
 // open are methods without a role: they take no decision for a principal.
-var open = []string{"Name", "Run", "Authenticate", "EndSessions", "SessionEnded", "Clock"}
+// Act is tested by itself: the role that it needs is that of the action.
+var open = []string{"Name", "Run", "Authenticate", "EndSessions", "SessionEnded", "Clock", "Act"}
 
 // TestEveryMethodNeedsARole: the table of permissions has every method, each role that is too small is refused by the method itself,
 // and the refusal is on record.

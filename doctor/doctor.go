@@ -58,6 +58,40 @@ type Checker interface {
 	Checks() []Check
 }
 
+// named is what Named chooses from.
+type named interface{ name() string }
+
+func (c Check) name() string { return c.Name }
+
+func (r Result) name() string { return r.Check }
+
+// Named returns the checks, or the results, with one of the names or in one of the areas such as "db", each once, in the order of
+// names.
+func Named[T Check | Result](all []T, names []string) (out []T, err error) {
+	nameOf := func(v T) string { return any(v).(named).name() }
+	chosen := make(map[string]bool)
+	for _, name := range names {
+		found := false
+		for _, v := range all {
+			at := nameOf(v)
+			if at != name && !strings.HasPrefix(at, name+".") {
+				continue
+			}
+			if found = true; !chosen[at] {
+				chosen[at], out = true, append(out, v)
+			}
+		}
+		if !found {
+			known := make([]string, len(all))
+			for i, v := range all {
+				known[i] = nameOf(v)
+			}
+			return nil, fmt.Errorf("there is no check %q; there are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return out, nil
+}
+
 // MissingError says that a check needs something, such as a right in the database.
 type MissingError struct {
 	Reason string

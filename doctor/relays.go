@@ -121,7 +121,7 @@ func noProcess(r store.RelayStatus) []Finding {
 		Impact: fmt.Sprintf("%s and nothing is delivered. The log keeps what is undelivered.", wait(r)),
 		Fix: []Fix{
 			{Text: "start the program that runs it; if it publishes to a broker:", Command: "postrider relay --only " + quote(r.Name)},
-			command("if it is gone for good:", "outbox remove %s --because 'no longer used'", quote(r.Name)),
+			command("if it is gone for good:", "outbox remove %s --because 'no longer used'", r.Name),
 		},
 	}
 	if last != nil {
@@ -241,11 +241,11 @@ func (l *looker) held(ctx context.Context) (out []Finding, err error) {
 		f := Finding{
 			Level: Warning, Target: r.Name, Message: fmt.Sprintf("%s holds %s, the longest for %s.", r.Name, number(r.Held, "key"), lasting(r.OldestHeld)),
 			Impact:   "The messages of these keys wait, in order, until the first of them is delivered or decided about.",
-			Fix:      []Fix{command("see why:", "held list --relay %s", quote(r.Name))},
+			Fix:      []Fix{command("see why:", "held list --relay %s", r.Name)},
 			Evidence: "the held keys in the outbox",
 		}
 		for _, h := range longest {
-			f.Fix = append(f.Fix, command("when the cause is gone, retry at once the key that is held longest:", "held retry %s --relay %s", quote(h.Key), quote(r.Name)))
+			f.Fix = append(f.Fix, command("when the cause is gone, retry at once the key that is held longest:", "held retry %s --relay %s", h.Key, r.Name))
 		}
 		out = append(out, f)
 	}
@@ -272,7 +272,7 @@ func (l *looker) unhandled(ctx context.Context) (out []Finding, err error) {
 			Message: fmt.Sprintf("%s of %s wait for a handler, the oldest for %s.", plain.Count(c.Count, "message"), c.Relay, lasting(age)),
 			Impact:  "They are delivered when a process has a handler for their type and schema version, and their keys wait for them.",
 			Fix: []Fix{
-				command("see their types:", "parked list --relay %s", quote(c.Relay)),
+				command("see their types:", "parked list --relay %s", c.Relay),
 				{Text: "deploy the program with the handler, or set UnhandledFor, after which they become dead letters"},
 			},
 			Evidence: "parked messages with the reason unhandled",
@@ -289,8 +289,8 @@ func deadLetters(r store.RelayStatus) []Finding {
 		Level: Warning, Message: fmt.Sprintf("%s has %s, the oldest for %s.", r.Name, number(r.Dead, "open dead letter"), lasting(r.OldestDead)),
 		Impact: "These messages are not delivered until somebody redrives them.",
 		Fix: []Fix{
-			command("see the causes:", "dead counts --relay %s", quote(r.Name)),
-			command("when the cause is gone:", "dead redrive --relay %s --yes", quote(r.Name)),
+			command("see the causes:", "dead counts --relay %s", r.Name),
+			command("when the cause is gone:", "dead redrive --relay %s --yes", r.Name),
 		},
 	}}
 }
@@ -307,7 +307,7 @@ func (l *looker) untaken(ctx context.Context) (out []Finding, err error) {
 			Impact:  "Its messages are not delivered anywhere, and are removed with the log.",
 			Fix: []Fix{
 				{Text: "add the topic to the topics of a relay"},
-				command("see which relay takes what:", "route explain %s", quote(u.Topic)),
+				command("see which relay takes what:", "route explain %s", u.Topic),
 			},
 			Evidence: "messages that every relay skipped",
 		})

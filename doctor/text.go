@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/postrider/postrider/internal/plain"
 )
@@ -21,7 +22,15 @@ func quote(name string) string {
 
 func lasting(d time.Duration) string { return plain.Duration(d, " ") }
 
-// command is a Fix with a command line of postrider.
-func command(text, format string, args ...any) Fix {
+// command is a Fix with a command line of postrider, whose arguments are names. It has none if one of them cannot be pasted: it would
+// be taken for a flag, or is not shown as it is.
+func command(text, format string, names ...string) Fix {
+	args := make([]any, len(names))
+	for i, name := range names {
+		if strings.HasPrefix(name, "-") || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+			return Fix{Text: strings.TrimSuffix(text, ":")}
+		}
+		args[i] = quote(name)
+	}
 	return Fix{Text: text, Command: "postrider " + fmt.Sprintf(format, args...)}
 }

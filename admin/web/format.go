@@ -62,6 +62,9 @@ func (d didData) Verb() string {
 		"ExecuteReview": "started", "RedriveDead": "started", "DiscardDead": "discarded", "EditDead": "edited", "CancelRedrive": "cancelled",
 		"PauseRelay": "paused", "ResumeRelay": "resumed",
 		"Decide": "decided", "Reveal": "looked at hidden values of", "CreateToken": "created", "RevokeToken": "revoked",
+		"ImportDead": "imported", "PurgeDead": "purged", "Erase": "erased", "ResumeErasure": "resumed", "PlaceHold": "placed", "ReleaseHold": "released",
+		"StartReplay": "started", "PauseReplay": "paused", "ResumeReplay": "resumed", "CancelReplay": "cancelled", "RemoveRelay": "removed",
+		"OperateSaga": "asked for",
 	}
 	text := verbs[d.Entry.Action]
 	if text == "" {
@@ -78,6 +81,8 @@ func verb(e admin.Entry) string {
 		"ExecuteReview": "Redrive", "RedriveDead": "Redrive", "DiscardDead": "Discard", "EditDead": "Edit", "CancelRedrive": "Cancel",
 		"PauseRelay": "Pause", "ResumeRelay": "Resume",
 		"Decide": "Decide", "Reveal": "Show hidden values", "CreateToken": "Create", "RevokeToken": "Revoke", "StartReview": "Review",
+		"ImportDead": "Import", "PurgeDead": "Purge", "PlaceHold": "Place", "ReleaseHold": "Release", "StartReplay": "Replay",
+		"PauseReplay": "Pause", "ResumeReplay": "Resume", "CancelReplay": "Cancel", "RemoveRelay": "Remove", "OperateSaga": "Saga",
 	}
 	if e.Action == "ExecuteReview" && strings.HasPrefix(e.On, "discard") {
 		return "Discard"

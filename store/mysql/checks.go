@@ -129,7 +129,7 @@ const (
 )
 
 // jobs are those that an account is known to have by a right to a table that no other job has.
-var jobs = []struct{ name, table, right string }{{"relay", "log", "DELETE"}, {"consumer", "claims", "INSERT"}, {"admin", "audit", "INSERT"}}
+var jobs = []struct{ name, table, right string }{{"relay", "log", "DELETE"}, {"consumer", "claims", "INSERT"}, {"operator", "audit", "INSERT"}, {"admin", "auth", "INSERT"}}
 
 // rights finds what the account of this connection lacks for the job that it seems to have.
 func (c checker) rights(ctx context.Context) (out []doctor.Finding, err error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/doctor"
+	"github.com/postrider/postrider/internal/address"
 	"github.com/postrider/postrider/internal/plain"
 )
 
@@ -247,7 +248,11 @@ func (c checker) pooler(ctx context.Context) ([]doctor.Finding, error) {
 	if c.s.config.ListenDSN == "" {
 		return nil, nil
 	}
-	conn, err := pgx.Connect(ctx, c.s.config.ListenDSN)
+	config, err := pgx.ParseConfig(c.s.config.ListenDSN)
+	if err != nil {
+		return nil, fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server that relays listen to: %w", err)
 	}

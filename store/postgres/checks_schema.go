@@ -103,7 +103,8 @@ var jobs = []struct{ name, table, right, impact string }{
 	{"relay", "log", "truncate", "A relay with this role fails."},
 	{"consumer", "claims", "insert", "A consumer with this role fails."},
 	{"publisher", "log", "insert", "A program that publishes with this role fails."},
-	{"admin", "audit", "insert", "The administration with this role fails."},
+	{"operator", "audit", "insert", "Decisions and redrives with this role fail."},
+	{"admin", "auth", "insert", "The administration with this role fails."},
 }
 
 const (

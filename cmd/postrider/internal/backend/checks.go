@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,21 +32,14 @@ func (o *Outbox) ConfiguredChecks(c *config.Config, s config.Store) (out []docto
 // readOnly are the options with which a publisher makes nothing at its broker, by the name of the broker.
 var readOnly = map[string]map[string]string{"nats": {"check_only": "true"}, "rabbitmq": {"check_only": "true"}, "kafka": {"create": "false"}}
 
+// answersWithin is how long a broker may take to answer. It is less than a check may take, which would give up without a finding.
+const answersWithin = 2 * time.Second
+
 // destination checks that a broker is there, has what the relay publishes to, and keeps what it accepts.
 func destination(r config.Relay) doctor.Check {
 	return doctor.Check{Name: "destination." + r.Name, Title: fmt.Sprintf("The destination of %s is there, and keeps what it accepts", r.Name), Run: func(ctx context.Context) ([]doctor.Finding, error) {
 		shown := ShownPublisher(r.Publisher.URL)
-		publisher, err := openReadOnly(ctx, r)
-		var risks []string
-		if err == nil {
-			defer publisher.Close()
-			if reader, ok := publisher.(postrider.RiskReader); ok {
-				risks, err = reader.Risks(ctx)
-			}
-		}
-		if ctx.Err() != nil {
-			err = fmt.Errorf("it does not answer: %w", errors.Join(err, ctx.Err()))
-		}
+		risks, err := asked(ctx, r)
 		var out []doctor.Finding
 		if err != nil {
 			message, fix, _ := strings.Cut(err.Error(), "; ")
@@ -65,6 +57,41 @@ func destination(r config.Relay) doctor.Check {
 		}
 		return out, nil
 	}}
+}
+
+// asked returns the risks of what a relay publishes to.
+func asked(ctx context.Context, r config.Relay) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	type answer struct {
+		risks []string
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() { // some clients return only after timeouts of their own
+		risks, err := ask(ctx, r)
+		answered <- answer{risks, err}
+	}()
+	select {
+	case a := <-answered:
+		if ctx.Err() == nil {
+			return a.risks, a.err
+		}
+	case <-ctx.Done():
+	}
+	return nil, fmt.Errorf("it does not answer within %s", answersWithin)
+}
+
+func ask(ctx context.Context, r config.Relay) (risks []string, err error) {
+	publisher, err := openReadOnly(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer publisher.Close()
+	if reader, ok := publisher.(postrider.RiskReader); ok {
+		risks, err = reader.Risks(ctx)
+	}
+	return risks, err
 }
 
 // fixOf makes a fix of what an error says after its semicolon.

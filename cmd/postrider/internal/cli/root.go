@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/audit"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/dead"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/demo"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/doctor"
@@ -84,7 +85,7 @@ func command(p *program.Program) *cobra.Command {
 	p.AddFlags(root)
 	root.AddCommand(demo.Command(p), relay.Command(p), health.Command(p), serve.Command(p), mcp.Command(p), token.Command(p), migrate.Command(p), status.Command(p), doctor.Command(p),
 		dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), erase.Command(p), legalhold.Command(p), maintain.Command(p), held.Command(p), parked.Command(p),
-		inbox.Command(p), saga.Command(p), route.Command(p), publish.Command(p), tail.Command(p), explain.Command(p), explain.AttemptsCommand(p), outbox.Command(p),
+		inbox.Command(p), saga.Command(p), route.Command(p), publish.Command(p), tail.Command(p), explain.Command(p), explain.AttemptsCommand(p), audit.Command(p), outbox.Command(p),
 		versionCommand(p))
 	helpOrRefuse(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {

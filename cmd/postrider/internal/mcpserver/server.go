@@ -159,9 +159,10 @@ func arguments(req *mcp.CallToolRequest, required, optional []string) (map[strin
 	return out, nil
 }
 
-// read returns the handler of a tool that reads. Payloads and causes are shown as to a viewer, whatever the role.
+// read returns the handler of a tool that reads. It answers what the smallest role gets that may use it: payloads and causes are
+// shown as to a viewer, actions are those of the agent.
 func (s *Server) read(p admin.Principal, r web.Read) mcp.ToolHandler {
-	if r.Action == "" || admin.Viewer.May(r.Action) {
+	if p.Role = r.Action.Needs(); r.Action == "" {
 		p.Role = admin.Viewer
 	}
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -134,6 +134,19 @@ func TestToolsOfAViewer(t *testing.T) {
 	}
 }
 
+// TestAgentSeesItsOwnActions: also an agent with a token of an admin.
+func TestAgentSeesItsOwnActions(t *testing.T) {
+	t.Parallel()
+	service, reads := withDead(t, 1)
+	clitest.Must(t, service.DiscardDead(t.Context(), boss, 1, "agreed with billing"))
+	for _, role := range []admin.Role{admin.Operator, admin.Admin} {
+		c := stdio(t, mcpserver.New(service, reads, "", "test"), admin.Principal{Issuer: "os", Subject: "agent", Role: role})
+		if text, failed := call(t, c, "list_activity", nil); failed || strings.Contains(text, "billing") {
+			t.Errorf("%s: %s", role, text)
+		}
+	}
+}
+
 // TestPlan: what an agent plans, a person carries out in the web UI, and nobody else.
 func TestPlan(t *testing.T) {
 	t.Parallel()

@@ -12,12 +12,12 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
 func (p commands) deadDiscardCommand() *cobra.Command {
 	s := &selection.Selection{Verb: "discard"}
-	var because string
 	var batch int
 	cmd := &cobra.Command{
 		Use:   "discard [NUMBER...]",
@@ -38,22 +38,31 @@ func (p commands) deadDiscardCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return p.discard(cmd.Context(), b, s, f, because, batch)
+				return p.discard(cmd.Context(), b, s, f, batch)
 			})
 		},
 	}
 	s.Flags(p.Program, cmd)
 	p.CompleteArgs(cmd, 0, program.DeadLetters(store.DeadOpen))
 	cmd.Flags().IntVar(&batch, "batch", 1000, "decide on `n` dead letters per transaction")
-	program.BecauseFlag(cmd, &because)
+	program.BecauseFlag(cmd, &s.Because)
 	return cmd
+}
+
+// discardSome discards up to limit dead letters in one transaction, which also puts it on record.
+func (p commands) discardSome(ctx context.Context, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, limit int) (n int, err error) {
+	err = p.Act(ctx, b, s.By, s.Change("DiscardDead", f), func(db held.Database) (err error) {
+		n, err = deadletter.New(db).DiscardDead(ctx, f, s.By, s.Because, limit)
+		return err
+	})
+	return n, err
 }
 
 // discard works until none of the dead letters that existed when it began, on the database's clock, are left. It leaves
 // later ones alone, including those of messages redriven meanwhile.
-func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, because string, batch int) error {
+func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, batch int) error {
 	if len(f.Numbers) > 0 && !s.DryRun { // all or none
-		n, err := deadletter.New(b).DiscardDead(ctx, f, s.By, because, len(f.Numbers))
+		n, err := p.discardSome(ctx, b, s, f, len(f.Numbers))
 		if err != nil {
 			return fmt.Errorf("%w; nothing was done", err)
 		}
@@ -75,7 +84,7 @@ func (p commands) discard(ctx context.Context, b *backend.Outbox, s *selection.S
 	bar := p.Progress(total, s.Verb)
 	defer bar.End()
 	for done < total {
-		n, err := deadletter.New(b).DiscardDead(ctx, f, s.By, because, int(min(total-done, int64(batch))))
+		n, err := p.discardSome(ctx, b, s, f, int(min(total-done, int64(batch))))
 		if err != nil {
 			return fmt.Errorf("%w; %s of %s are discarded, run it again for the rest", err, output.Number(done), output.Number(total))
 		}

@@ -14,11 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -149,7 +151,12 @@ func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	if err := p.Confirm(o.yes, fmt.Sprintf("Edit dead letter %d?", number)); err != nil {
 		return err
 	}
-	if l, err = deadletter.New(b).EditDead(ctx, number, e); err != nil {
+	c := admin.Change{Action: "EditDead", On: fmt.Sprintf("dead letter %d", number), Path: fmt.Sprintf("/dead/%d", number), Reason: o.because}
+	err = p.Act(ctx, b, o.by, c, func(db held.Database) (err error) {
+		l, err = deadletter.New(db).EditDead(ctx, number, e)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("%w; nothing was done", err)
 	}
 	if o.asJSON {

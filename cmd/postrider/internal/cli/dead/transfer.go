@@ -8,11 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -82,28 +84,33 @@ It sends nothing back.`,
   postrider dead export --store sqlite:old.db | postrider dead import - --store sqlite:new.db`,
 		Args: program.ExactArgs("a FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := p.Stdin
+			in, name := p.Stdin, "standard input"
 			if args[0] != "-" {
 				file, err := os.Open(args[0])
 				if err != nil {
 					return program.Usagef("%v", err)
 				}
 				defer file.Close()
-				in = file
+				in, name = file, "file "+args[0]
 			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.importDead(cmd, b, in, asJSON) })
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.importDead(cmd, b, in, name, asJSON) })
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write what was done as JSON")
 	return cmd
 }
 
-func (p commands) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader, asJSON bool) error {
+func (p commands) importDead(cmd *cobra.Command, b *backend.Outbox, in io.Reader, name string, asJSON bool) error {
 	bar, seen := p.Progress(-1, "import"), int64(0)
 	defer bar.End()
-	done, err := deadletter.New(b).Import(cmd.Context(), in, func(done deadletter.Imported) {
-		bar.Add(int(done.DeadLetters - seen))
-		seen = done.DeadLetters
+	var done deadletter.Imported
+	c := admin.Change{Action: "ImportDead", On: "dead letters of " + name}
+	err := p.Act(cmd.Context(), b, "", c, func(db held.Database) (err error) {
+		done, err = deadletter.New(db).Import(cmd.Context(), in, func(done deadletter.Imported) {
+			bar.Add(int(done.DeadLetters - seen))
+			seen = done.DeadLetters
+		})
+		return err
 	})
 	bar.End()
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
@@ -81,15 +80,13 @@ func (p commands) doctor(cmd *cobra.Command, o options, names []string) error {
 		return p.write(report, o)
 	}
 	defer b.Close()
-	service := admin.New(b, admin.Config{Name: b.StoreName(s), Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Logger: logger})
-	report, err := service.Doctor(ctx, admin.Principal{Issuer: "os", Subject: p.Operator(), Role: admin.Viewer, Via: admin.ViaCLI}, names)
-	if errors.Is(err, admin.ErrInput) {
-		return program.Usagef("%v", err)
+	all := append(checks.Checks(b), b.ConfiguredChecks(c, s)...)
+	if len(names) > 0 {
+		if all, err = checks.Named(all, names); err != nil {
+			return program.Usagef("%v", err)
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return p.write(report, o)
+	return p.write(checks.Run(ctx, all, checks.Options{Total: o.timeout, Command: p.Complete}), o)
 }
 
 // schema reports on a store that cannot be opened because of its schema, or returns an error.

@@ -248,6 +248,43 @@ func TestDoctorFindsMissingMaintenance(t *testing.T) {
 	}
 }
 
+// TestDoctorOfASilentDestination: a broker that accepts connections and does not answer is a fault of its relay.
+func TestDoctorOfASilentDestination(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	defer l.Close()
+	for _, publisher := range []string{
+		"nats://%s?stream=SHOP", "kafka://%s", "amqp://%s/?exchange=e", "redis://%s",
+	} {
+		t.Run(publisher, func(t *testing.T) {
+			config := clitest.WriteFile(t, fmt.Sprintf("store: {url: %q}\nrelays:\n  - {name: to-broker, publisher: %q}\n", url,
+				fmt.Sprintf(publisher, l.Addr())))
+			r, code := examine(t, "destination.to-broker", "--config", config)
+			if code != program.ExitNo || r.Results[0].Outcome != doctor.Faulty || !strings.Contains(r.Findings()[0].Message, "does not answer") {
+				t.Errorf("code %d: %+v", code, r.Results[0])
+			}
+		})
+	}
+}
+
+// TestFixesCanBePasted: a command line is left out if a shell, or the command, would take a key for something else.
+func TestFixesCanBePasted(t *testing.T) {
+	t.Parallel()
+	for key, pasted := range map[string]bool{"o'rder/$(id) 1": true, "-order": false, "order\u202e1": false} {
+		url := clitest.NewOutbox(t)
+		clitest.PublishKeys(t, url, key)
+		clitest.Hold(t, url, "to-nats")
+		later(t, url, 600, "held.since")
+		if f := found(t, url, "relay.held").Fix[1]; (f.Command != "") != pasted || f.Text == "" {
+			t.Errorf("key %q: %+v", key, f)
+		} else if pasted {
+			clitest.OK(t, "held", "retry", key, "--relay", "to-nats", "--store", url)
+		}
+	}
+}
+
 // TestDoctorOfDestinations: a broker that is not there is a fault of the relay of the configuration; and the broker is asked, not changed.
 func TestDoctorOfDestinations(t *testing.T) {
 	t.Parallel()

@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/erasure"
+	"github.com/postrider/postrider/held"
 )
 
 // Command returns the command.
@@ -96,7 +98,11 @@ func (p commands) erase(ctx context.Context, b *backend.Outbox, o *options) erro
 	if err := p.Confirm(o.yes, fmt.Sprintf("Erase %s permanently?", counted(n))); err != nil {
 		return err
 	}
-	done, err := s.Erase(ctx, o.Plan, nil)
+	var done erasure.Erasure
+	err = p.Act(ctx, b, o.By, admin.Change{Action: "Erase", On: subject(o.Plan), Reason: o.Reason}, func(db held.Database) (err error) {
+		done, err = erasure.New(db).Erase(ctx, o.Plan, nil)
+		return err
+	})
 	return p.reportErasure(done, err, o.asJSON)
 }
 
@@ -141,7 +147,12 @@ func (p commands) resumeCommand() *cobra.Command {
 		Args:    program.ExactArgs("the ID of an erasure"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				done, err := erasure.New(b).Resume(cmd.Context(), args[0], by, nil)
+				var done erasure.Erasure
+				c := admin.Change{Action: "ResumeErasure", On: args[0], Reason: "it was interrupted"}
+				err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
+					done, err = erasure.New(db).Resume(cmd.Context(), args[0], by, nil)
+					return err
+				})
 				return p.reportErasure(done, err, asJSON)
 			})
 		},
@@ -160,6 +171,17 @@ func notEnded(ctx context.Context, b *backend.Outbox) (out []cobra.Completion, _
 		}
 	}
 	return out, nil
+}
+
+// subject says what is erased. Like the record of the erasure, it does not name the key, tenant or ID.
+func subject(p erasure.Plan) string {
+	switch {
+	case p.Key != "":
+		return "the messages of a key"
+	case p.Tenant != "":
+		return "the messages of a tenant"
+	}
+	return "one message"
 }
 
 // counted says what was counted, in words.

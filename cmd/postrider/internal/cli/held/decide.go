@@ -24,7 +24,7 @@ func (p commands) heldRetryCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
 				d := store.Decision{Relay: name, Key: args[0], Verb: store.VerbRetry, By: p.Operator()}
-				if _, err := program.Decide(cmd.Context(), b, d); err != nil {
+				if _, err := p.Decide(cmd.Context(), b, d); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintf(p.Stdout, "key %s of relay %s is due at once\n", output.Printable(args[0]), output.Printable(name))
@@ -53,7 +53,7 @@ is also refused if another message blocks the key when it is applied than the on
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.onHeld(cmd, name, args[0], func(b *backend.Outbox, name string) error {
 				d := store.Decision{Relay: name, Key: args[0], Verb: store.VerbSkip, MessageID: message, By: by, Reason: because}
-				d, _, err := decide(cmd.Context(), b, d)
+				d, _, err := p.decide(cmd.Context(), b, d)
 				if err != nil {
 					return err
 				}
@@ -97,7 +97,7 @@ key, the decision waits for the end of the attempt.`,
 					verb = store.VerbDeadAll
 				}
 				d := store.Decision{Relay: name, Key: args[0], Verb: verb, MessageID: message, By: by, Reason: because}
-				d, n, err := decide(cmd.Context(), b, d)
+				d, n, err := p.decide(cmd.Context(), b, d)
 				if err != nil {
 					return err
 				}
@@ -121,16 +121,16 @@ key, the decision waits for the end of the attempt.`,
 	return cmd
 }
 
-// decide makes a decision about the message that blocks a key now, unless d names another or concerns all messages of the key.
-// It returns the decision with that message and how many messages it concerned.
-func decide(ctx context.Context, b *backend.Outbox, d store.Decision) (store.Decision, int, error) {
-	if d.MessageID == "" && d.Verb != store.VerbDeadAll {
+// decide makes a decision about a key while the message blocks it that does now, or that d names. It returns the decision with that
+// message and how many messages it concerned.
+func (p commands) decide(ctx context.Context, b *backend.Outbox, d store.Decision) (store.Decision, int, error) {
+	if d.MessageID == "" {
 		h, _, err := held.New(b).ShowHeld(ctx, d.Relay, d.Key, 0)
 		if err != nil {
 			return d, 0, err
 		}
 		d.MessageID = h.MessageID
 	}
-	n, err := program.Decide(ctx, b, d)
+	n, err := p.Decide(ctx, b, d)
 	return d, n, err
 }

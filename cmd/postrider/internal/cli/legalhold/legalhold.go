@@ -7,9 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/legalhold"
 )
 
@@ -39,7 +41,12 @@ func (p commands) placeCommand() *cobra.Command {
 		Args:    program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				h, err := legalhold.New(b).Place(cmd.Context(), r.by, r.because)
+				var h legalhold.Hold
+				c := admin.Change{Action: "PlaceHold", On: "a legal hold", Reason: r.because}
+				err := p.Act(cmd.Context(), b, r.by, c, func(db held.Database) (err error) {
+					h, err = legalhold.New(db).Place(cmd.Context(), r.by, r.because)
+					return err
+				})
 				if err != nil {
 					return err
 				}
@@ -71,7 +78,12 @@ func (p commands) releaseCommand() *cobra.Command {
 				if err := p.Confirm(yes, fmt.Sprintf("Release legal hold %s?", output.Printable(args[0]))); err != nil {
 					return err
 				}
-				h, err := legalhold.New(b).Release(cmd.Context(), args[0], r.by, r.because)
+				var h legalhold.Hold
+				c := admin.Change{Action: "ReleaseHold", On: "legal hold " + args[0], Reason: r.because}
+				err := p.Act(cmd.Context(), b, r.by, c, func(db held.Database) (err error) {
+					h, err = legalhold.New(db).Release(cmd.Context(), args[0], r.by, r.because)
+					return err
+				})
 				if err != nil {
 					return err
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
@@ -69,7 +70,11 @@ func (p commands) removeRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	if err := p.Confirm(o.yes, question); err != nil {
 		return err
 	}
-	n, err := held.New(b).RemoveRelay(ctx, name, o.by, o.because, o.discard)
+	n, c := 0, admin.Change{Action: "RemoveRelay", On: name, Reason: o.because}
+	err = p.Act(ctx, b, o.by, c, func(db held.Database) (err error) {
+		n, err = held.New(db).RemoveRelay(ctx, name, o.by, o.because, o.discard)
+		return err
+	})
 	switch {
 	case errors.Is(err, store.ErrUnknownRelay) && o.everything: // it was removed before
 	case errors.Is(err, store.ErrParked):
@@ -83,7 +88,8 @@ func (p commands) removeRelay(cmd *cobra.Command, b *backend.Outbox, name string
 	if !o.everything {
 		return nil
 	}
-	if err := held.New(b).RemoveKept(ctx, name); err != nil {
+	c.On = "what " + name + " has processed"
+	if err := p.Act(ctx, b, o.by, c, func(db held.Database) error { return held.New(db).RemoveKept(ctx, name) }); err != nil {
 		return fmt.Errorf("%s: remove what was processed: %w; run it again for the rest", b.Shown, err)
 	}
 	_, err = fmt.Fprintf(p.Stdout, "what %s has processed is removed\n", output.Printable(name))

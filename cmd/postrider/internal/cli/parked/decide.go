@@ -77,7 +77,7 @@ func (p commands) decide(cmd *cobra.Command, d store.Decision, done string) erro
 		}
 		d.Relay, d.Sequence = m.Relay, m.Message.Sequence
 		id, name := output.Printable(d.MessageID), output.Printable(d.Relay)
-		if _, err := program.Decide(cmd.Context(), b, d); err != nil {
+		if _, err := p.Decide(cmd.Context(), b, d); err != nil {
 			return fmt.Errorf("parked message %s of relay %s: %w", id, name, err)
 		}
 		_, err = fmt.Fprintf(p.Stdout, done, id, name)

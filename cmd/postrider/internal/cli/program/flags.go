@@ -37,6 +37,11 @@ func BecauseFlag(cmd *cobra.Command, because *string) {
 	}
 }
 
+// WhyFlag is BecauseFlag for what needs no reason.
+func WhyFlag(cmd *cobra.Command, because *string) {
+	cmd.Flags().Var((*recordText)(because), "because", "why, as a `text` for the record")
+}
+
 // recordText is the value of a flag that stays on record, and so must not be empty.
 type recordText string
 

@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 )
 
 // Command returns the command.
@@ -88,9 +90,14 @@ func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) erro
 	}
 	bar, told := p.Progress(n, "purge"), int64(0)
 	defer bar.End()
-	done, err := dead.Purge(ctx, o.PurgePlan, func(d deadletter.Purge) {
-		bar.Add(int(d.Removed + d.Kept - told))
-		told = d.Removed + d.Kept
+	var done deadletter.Purge
+	c := admin.Change{Action: "PurgeDead", On: fmt.Sprintf("dead letters of %s that were resolved %s ago", all(o.Relay), o.ResolvedFor), Reason: o.Reason}
+	err = p.Act(ctx, b, o.By, c, func(db held.Database) (err error) {
+		done, err = deadletter.New(db).Purge(ctx, o.PurgePlan, func(d deadletter.Purge) {
+			bar.Add(int(d.Removed + d.Kept - told))
+			told = d.Removed + d.Kept
+		})
+		return err
 	})
 	bar.End()
 	if errors.Is(err, context.Canceled) {

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 )
 
 // DeadCommand returns "postrider dead redrive", which sends single dead letters back at once and starts a redrive for others.
@@ -41,7 +42,11 @@ redrive, which can be watched and cancelled from elsewhere (see postrider redriv
 				if len(f.Numbers) == 0 || o.DryRun {
 					return p.startRedrive(cmd.Context(), b, o, f)
 				}
-				n, err := deadletter.New(b).RedriveDead(cmd.Context(), f, o.By, len(f.Numbers))
+				n := 0
+				err = p.Act(cmd.Context(), b, o.By, o.Change("RedriveDead", f), func(db held.Database) (err error) {
+					n, err = deadletter.New(db).RedriveDead(cmd.Context(), f, o.By, len(f.Numbers))
+					return err
+				})
 				if err != nil {
 					return fmt.Errorf("%w; nothing was done", err)
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/selection"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -45,6 +46,7 @@ type redriveOptions struct {
 func (p commands) redriveFlags(cmd *cobra.Command, o *redriveOptions) {
 	o.Verb = "redrive"
 	o.Selection.Flags(p.Program, cmd)
+	program.WhyFlag(cmd, &o.Because)
 	p.CompleteArgs(cmd, 0, program.DeadLetters(store.DeadOpen))
 	s := cmd.Flags()
 	s.IntVar(&o.maxRedrives, "max-redrives", deadletter.DefaultMaxRedrives, "refuse messages that were sent back `n` times already")
@@ -106,7 +108,11 @@ func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 	if total, err := o.Selection.Confirm(ctx, p.Program, b, f); err != nil || total == 0 {
 		return err
 	}
-	r, err := deadletter.New(b).StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, By: o.By})
+	var r store.Redrive
+	err := p.Act(ctx, b, o.By, o.Change("RedriveDead", f), func(db held.Database) (err error) {
+		r, err = deadletter.New(db).StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, By: o.By})
+		return err
+	})
 	if err != nil {
 		return err
 	}

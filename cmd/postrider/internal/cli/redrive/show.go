@@ -7,10 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -183,7 +185,7 @@ func (p commands) redriveRunCommand() *cobra.Command {
 }
 
 func (p commands) redriveCancelCommand() *cobra.Command {
-	var by string
+	var by, because string
 	cmd := &cobra.Command{
 		Use:     "cancel ID",
 		Short:   "End a running redrive; what it has sent back stays so",
@@ -195,7 +197,12 @@ func (p commands) redriveCancelCommand() *cobra.Command {
 				return err
 			}
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := deadletter.New(b).CancelRedrive(cmd.Context(), id, by)
+				var r store.Redrive
+				c := admin.Change{Action: "CancelRedrive", On: fmt.Sprintf("redrive %d", id), Path: fmt.Sprintf("/redrives/%d", id), Reason: because}
+				err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
+					r, err = deadletter.New(db).CancelRedrive(cmd.Context(), id, by)
+					return err
+				})
 				if err != nil {
 					return err
 				}
@@ -205,6 +212,7 @@ func (p commands) redriveCancelCommand() *cobra.Command {
 		},
 	}
 	program.ByFlag(cmd, &by, p.Operator())
+	program.WhyFlag(cmd, &because)
 	p.CompleteArgs(cmd, 1, program.Redrives(store.RedriveRunning))
 	return cmd
 }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/replay"
 )
 
@@ -144,7 +146,11 @@ func (p commands) start(ctx context.Context, b *backend.Outbox, o *options) erro
 	if err := p.Confirm(o.yes, fmt.Sprintf("Deliver %s again by %s?", output.Plural(found.Messages, "message"), output.Printable(plan.Relay))); err != nil {
 		return err
 	}
-	r, err := s.Start(ctx, plan)
+	var r replay.Replay
+	err = p.Act(ctx, b, o.By, admin.Change{Action: "StartReplay", On: "messages that " + plan.Relay + " delivered", Reason: o.Reason}, func(db held.Database) (err error) {
+		r, err = replay.New(db).Start(ctx, plan)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/replay"
 )
 
@@ -183,13 +185,14 @@ func (p commands) stateCommand(to replay.State) *cobra.Command {
 		name, short string
 		from        []replay.State
 		do          func(s replay.Store, ctx context.Context, id, by string) (replay.Replay, error)
+		action      admin.Action
 	}
 	v := map[replay.State]verb{
-		replay.Paused:    {"pause", "Pause a running replay; what it has parked is delivered", []replay.State{replay.Running}, replay.Store.Pause},
-		replay.Running:   {"resume", "Let a paused replay go on", []replay.State{replay.Paused}, replay.Store.Resume},
-		replay.Cancelled: {"cancel", "End a replay; what it has parked is delivered", []replay.State{replay.Running, replay.Paused, replay.Unreadable}, replay.Store.Cancel},
+		replay.Paused:    {"pause", "Pause a running replay; what it has parked is delivered", []replay.State{replay.Running}, replay.Store.Pause, "PauseReplay"},
+		replay.Running:   {"resume", "Let a paused replay go on", []replay.State{replay.Paused}, replay.Store.Resume, "ResumeReplay"},
+		replay.Cancelled: {"cancel", "End a replay; what it has parked is delivered", []replay.State{replay.Running, replay.Paused, replay.Unreadable}, replay.Store.Cancel, "CancelReplay"},
 	}[to]
-	var by string
+	var by, because string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     v.name + " ID",
@@ -198,7 +201,12 @@ func (p commands) stateCommand(to replay.State) *cobra.Command {
 		Args:    program.ExactArgs(replayArg),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				r, err := v.do(replay.New(b), cmd.Context(), args[0], by)
+				var r replay.Replay
+				c := admin.Change{Action: v.action, On: "replay " + args[0], Reason: because}
+				err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
+					r, err = v.do(replay.New(db), cmd.Context(), args[0], by)
+					return err
+				})
 				if err != nil {
 					return err
 				}
@@ -212,6 +220,7 @@ func (p commands) stateCommand(to replay.State) *cobra.Command {
 		},
 	}
 	program.ByFlag(cmd, &by, p.Operator())
+	program.WhyFlag(cmd, &because)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write the replay as JSON")
 	p.CompleteArgs(cmd, 1, replays(v.from...))
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -12,10 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
 )
 
 // source is the service that publishes operators' messages.
@@ -192,10 +196,22 @@ func (p commands) operate(ctx context.Context, b *backend.Outbox, id string, o *
 	if err != nil {
 		return err
 	}
+	c := admin.Change{Action: "OperateSaga", On: string(o.Verb) + " of saga " + id, Path: "/sagas/" + url.PathEscape(id), Reason: o.Reason}
+	if err := p.record(ctx, b, o.Actor, c); err != nil {
+		return err
+	}
 	if _, err := b.Publish(ctx, source, []*postrider.Message{m}); err != nil {
 		return err
 	}
 	return p.awaitOutcome(ctx, service, id, m.ID, o)
+}
+
+// record puts on record what is asked of an engine, before it is asked. The engine decides in a transaction of its own, and the history
+// of the instance says what it decided.
+func (p commands) record(ctx context.Context, b *backend.Outbox, by string, c admin.Change) error {
+	return p.Act(ctx, b, by, c, func(db held.Database) error {
+		return db.Change(ctx, store.Operation{Method: "OperateSaga", Doing: "record an operation on a saga"}, func(store.Writer) error { return nil })
+	})
 }
 
 // outcomePoll is the wait between two looks at the history.
@@ -276,6 +292,10 @@ Operators' decisions are the other verbs, which record who decided and why.`,
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
 				m, err := saga.NewOperator(b).SignalMessage(cmd.Context(), args[0], messageType, []byte(data))
 				if err != nil {
+					return err
+				}
+				c := admin.Change{Action: "OperateSaga", On: "signal " + messageType + " of saga " + args[0], Path: "/sagas/" + url.PathEscape(args[0])}
+				if err := p.record(cmd.Context(), b, "", c); err != nil {
 					return err
 				}
 				ids, err := b.Publish(cmd.Context(), source, []*postrider.Message{m})

@@ -3,10 +3,12 @@ package selection
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
@@ -18,8 +20,23 @@ import (
 type Selection struct {
 	Filter           Filter
 	all, Yes, DryRun bool
-	By               string
+	By, Because      string
 	Verb             string // "redrive"
+}
+
+// Change is an action on the dead letters that a filter selects, for the record.
+func (s *Selection) Change(a admin.Action, f store.DeadFilter) admin.Change {
+	c := admin.Change{Action: a, Reason: s.Because}
+	if len(f.Numbers) == 1 {
+		c.On, c.Path = fmt.Sprintf("dead letter %d", f.Numbers[0]), fmt.Sprintf("/dead/%d", f.Numbers[0])
+		return c
+	}
+	f.MaxRedrives = 0
+	filter, err := json.Marshal(f)
+	if c.On = "dead letters that match " + string(filter); err != nil || s.all {
+		c.On = "all open dead letters"
+	}
+	return c
 }
 
 // Long is the help of commands that decide about a selection.

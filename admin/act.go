@@ -1,0 +1,25 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/store"
+)
+
+// Change is what an action concerns that has no method of Service, such as that of a command.
+type Change struct {
+	Action Action
+	// On is what it is about, Path the page of that, if there is one; Reason is "" if none was given.
+	On, Path, Reason string
+}
+
+// Act carries out an action that has no method of its own: do changes the database that it is given. The entry of the audit is written in
+// the transaction of the first change; if nothing changes, there is none. A failure before that is recorded too.
+func (s *Service) Act(ctx context.Context, p Principal, c Change, do func(held.Database) error) error {
+	if err := s.allow(ctx, p, c.Action, c.On); err != nil {
+		return err
+	}
+	rec := &recorded{entry: newEntry(p, c.Action, c.On, c.Path, c.Reason)}
+	return s.act(ctx, rec, func(records store.Records) error { return do(database{s.store, records}) })
+}

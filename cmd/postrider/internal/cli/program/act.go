@@ -1,0 +1,37 @@
+package program
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/store"
+)
+
+// decisionWait is how long a command waits for a decision to be applied.
+const decisionWait = time.Minute
+
+// Principal is who acts through a command: the user of the operating system, under the name that --by gives. What it may do is up to
+// its rights in the database.
+func (p *Program) Principal(by string) admin.Principal {
+	return admin.Principal{Issuer: "os", Subject: p.Operator(), Name: by, Role: admin.Admin, Via: admin.ViaCLI}
+}
+
+// service is that of a store. What cannot be recorded fails, and the command says so.
+func service(b *backend.Outbox) *admin.Service {
+	return admin.New(b, admin.Config{DecideWithin: decisionWait, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// Act carries out what a command changes, and puts it on record in the same transaction.
+func (p *Program) Act(ctx context.Context, b *backend.Outbox, by string, c admin.Change, do func(held.Database) error) error {
+	return service(b).Act(ctx, p.Principal(by), c, do)
+}
+
+// Decide records a decision about a held key or a parked message, and waits until it is applied.
+func (p *Program) Decide(ctx context.Context, b *backend.Outbox, d store.Decision) (count int, err error) {
+	d, err = service(b).Decide(ctx, p.Principal(d.By), d)
+	return d.Count, err
+}
