@@ -51,7 +51,7 @@ func parcels() saga.Definition[parcel] {
 	}}
 }
 
-func newShop(t *testing.T) *shop {
+func newShop(t *testing.T, contracts ...saga.Contract) *shop {
 	t.Helper()
 	s := &shop{t: t, url: clitest.NewOutbox(t)}
 	s.store = clitest.OpenOutbox(t, s.url).Transactions.(sagaStore)
@@ -63,7 +63,10 @@ func newShop(t *testing.T) *shop {
 	clitest.Must(t, err)
 	s.parcels, err = saga.Register(e, parcels())
 	clitest.Must(t, err)
-	r, err := relay.New(s.store, relay.Config{Name: "engine", Topics: []string{e.Topic()}, Logger: quiet})
+	for _, c := range contracts {
+		clitest.Must(t, saga.Track(e, c))
+	}
+	r, err := relay.New(s.store, relay.Config{Name: "engine", Topics: append(e.Topics(), e.Topic()), Logger: quiet})
 	clitest.Must(t, err)
 	clitest.Must(t, e.Relay(r))
 	ctx, cancel := context.WithCancel(context.Background())
