@@ -94,8 +94,11 @@ func (s Store) Pause(ctx context.Context, q Request) (store.Pause, error) {
 		put, err = stored.FindPause(ctx, w, q.Relay)
 		return err
 	})
-	if err != nil || put == nil { // nil: it is over already
+	switch {
+	case err != nil:
 		return store.Pause{}, err
+	case put == nil: // it is over already
+		put = &rec
 	}
 	return *stored.PauseOf(*put), nil
 }
