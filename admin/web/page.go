@@ -240,7 +240,7 @@ func statusOf(err error) int {
 	case is(deadletter.ErrNotFound, store.ErrNoRedrive, store.ErrNotHeld, store.ErrNoParked, store.ErrNoSaga, store.ErrUnknownRelay,
 		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken):
 		return http.StatusNotFound
-	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrRedrivenTooOften, held.ErrRefused, held.ErrSeveral,
+	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrNotStopped, deadletter.ErrRedrivenTooOften, held.ErrRefused, held.ErrSeveral,
 		admin.ErrReviewChanged, store.ErrRecordChanged):
 		return http.StatusConflict
 	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput):

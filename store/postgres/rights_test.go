@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
@@ -145,6 +146,13 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		decideErr := held.New(o).RecordDecision(ctx, store.Decision{ID: id, Relay: "r", MessageID: "parked", Verb: store.VerbRetry, By: "me"})
 		if allowed := what == "operator"; (decideErr == nil) != allowed {
 			t.Errorf("%s: decision about a parked message: %v", what, decideErr)
+		}
+		actErr := admin.New(o, admin.Config{}).Act(ctx, admin.Principal{Subject: "me", Role: admin.Admin}, admin.Change{Action: "PlaceHold"}, func(db held.Database) error {
+			_, err := legalhold.New(db).Place(ctx, "me", "because")
+			return err
+		})
+		if allowed := what == "operator"; (actErr == nil) != allowed {
+			t.Errorf("%s: a legal hold, on record: %v", what, actErr)
 		}
 		if found, err := held.New(o).FindParked(ctx, "r", "parked"); err != nil || len(found) != 1 || found[0].Unreadable == "" {
 			t.Errorf("%s sees parked messages %+v, %v", what, found, err)
