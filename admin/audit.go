@@ -3,11 +3,13 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 )
 
@@ -96,16 +98,22 @@ func (s *Service) write(ctx context.Context, e Entry) error {
 const recordWithin = 5 * time.Second
 
 // act carries out a change of the store, which do makes with the records that it is given: the entry is written in the transaction
-// of its first change. A failure is recorded too.
+// of its first change. A failure before that is recorded too, and so is a decision that is refused later.
 func (s *Service) act(ctx context.Context, r *recorded, do func(store.Records) error) error {
 	r.Records = s.store
 	err := do(r)
-	if err != nil && !r.committed {
-		r.entry.Result, r.entry.Error = Failed, clean(err.Error())
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
-		defer cancel()
-		s.record(ctx, r.entry)
+	switch {
+	case errors.Is(err, held.ErrRefused):
+		r.entry.ID, r.entry.Result = postrider.NewID(), Refused
+	case err != nil && !r.committed:
+		r.entry.Result = Failed
+	default:
+		return err
 	}
+	r.entry.Error = clean(err.Error())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWithin)
+	defer cancel()
+	s.record(ctx, r.entry)
 	return err
 }
 

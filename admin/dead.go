@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
@@ -239,6 +240,15 @@ func (s *Service) CancelRedrive(ctx context.Context, p Principal, id int64, reas
 	})
 }
 
+// ContinueRedrive lets a redrive go on that has stopped. Errors: store.ErrNoRedrive, deadletter.ErrRedriveEnded, deadletter.ErrNotStopped.
+func (s *Service) ContinueRedrive(ctx context.Context, p Principal, id int64, reason string) error {
+	c := Change{Action: "ContinueRedrive", On: fmt.Sprintf("redrive %d", id), Path: fmt.Sprintf("/redrives/%d", id), Reason: reason}
+	return s.Act(ctx, p, c, func(db held.Database) error {
+		_, err := deadletter.New(db).ContinueRedrive(ctx, id, p.String())
+		return err
+	})
+}
+
 // HeldKeys returns up to limit held keys of a relay ("" for all), longest held first.
 func (s *Service) HeldKeys(ctx context.Context, p Principal, relay string, limit int) (out []store.HeldInfo, err error) {
 	if err := s.allow(ctx, p, "HeldKeys", ""); err != nil {
@@ -288,15 +298,14 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 	return h, queued, nil
 }
 
+// decideWithin is how long Decide waits for a decision to be applied.
+const decideWithin = 3 * time.Second
+
 // Decide records a decision about a held key or a parked message, and waits a moment until it is applied. All but retries need a
 // reason and the ID of the message. Errors: ErrInput, held.ErrNotApplied when the process that holds the key has not applied it yet; held.ErrRefused, store.ErrNotHeld,
 // store.ErrNoParked, ErrReason.
 func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (store.Decision, error) {
-	on, path := "key "+d.Key+" of "+d.Relay, HeldPath(d.Relay, d.Key)
-	if d.Key == "" {
-		on, path = "message "+d.MessageID+" of "+d.Relay, "/messages/"+escape(d.MessageID)
-	}
-	if err := s.allow(ctx, p, "Decide", on); err != nil {
+	if err := s.allow(ctx, p, "Decide", Decided(d).On); err != nil {
 		return d, err
 	}
 	if d.Verb != store.VerbRetry {
@@ -310,23 +319,26 @@ func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (st
 			return d, fmt.Errorf("%w: name the blocking message (message_id), so that no other one is concerned", ErrInput)
 		}
 	}
+	d.By = p.String()
+	err := s.Act(ctx, p, Decided(d), func(db held.Database) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, decideWithin)
+		defer cancel()
+		d, err = held.Decide(ctx, db, d)
+		return err
+	})
+	return d, err
+}
+
+// Decided is a decision about a held key or a parked message, for the audit.
+func Decided(d store.Decision) Change {
 	words := map[store.Verb]string{
 		store.VerbRetry: "Retry", store.VerbSkip: "Skip", store.VerbDead: "Dead-letter", store.VerbDeadAll: "Dead-letter all",
 	}
-	d.By = p.String()
-	rec := &recorded{entry: newEntry(p, "Decide", words[d.Verb]+": "+on, path, d.Reason)}
-	err := s.act(ctx, rec, func(records store.Records) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, s.cfg.DecideWithin)
-		defer cancel()
-		d, err = held.Decide(ctx, database{s.store, records}, d)
-		return err
-	})
-	if errors.Is(err, held.ErrRefused) {
-		e := newEntry(p, "Decide", rec.entry.On, path, d.Reason)
-		e.Result, e.Error = Refused, clean(err.Error())
-		s.record(ctx, e)
+	c := Change{Action: "Decide", On: words[d.Verb] + ": key " + d.Key + " of " + d.Relay, Path: HeldPath(d.Relay, d.Key), Reason: d.Reason}
+	if d.Key == "" {
+		c.On, c.Path = words[d.Verb]+": message "+d.MessageID+" of "+d.Relay, "/messages/"+escape(d.MessageID)
 	}
-	return d, err
+	return c
 }
 
 // HeldPath is the path of the page of a held key.

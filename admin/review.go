@@ -53,6 +53,10 @@ type Review struct {
 	LeftOut  int64 `json:"left_out"`
 	// Keys counts the keys of the first 1,000 of them; LeftOut too counts among these.
 	Keys int `json:"keys"`
+	// Newer counts those of the keys of which a newer message has been delivered; NewerMore: there may be more, the log was not read to its
+	// end.
+	Newer     int  `json:"newer_delivered,omitempty"`
+	NewerMore bool `json:"newer_delivered_at_least,omitempty"`
 	// Newest is when the newest of them was dead-lettered, Now the time of the review.
 	Newest time.Time `json:"newest,omitzero"`
 	Now    time.Time `json:"now"`
@@ -175,7 +179,7 @@ const looked = 1_000
 
 // inspect counts keys, and what a redrive leaves out.
 func (s *Service) inspect(ctx context.Context, r *Review) error {
-	keys := make(map[string]bool)
+	keys, oldest := make(map[string]bool), make(oldestOf)
 	for l, err := range s.dead().ListDead(ctx, r.Filter, 0, looked) {
 		if err != nil {
 			return err
@@ -185,10 +189,16 @@ func (s *Service) inspect(ctx context.Context, r *Review) error {
 		}
 		if l.Redrives >= deadletter.DefaultMaxRedrives && r.Action == ReviewRedrive {
 			r.LeftOut++
+			continue
 		}
+		oldest.add(l)
 	}
-	r.Keys = len(keys)
-	return nil
+	if r.Keys = len(keys); r.Action != ReviewRedrive {
+		return nil
+	}
+	var err error
+	r.Newer, r.NewerMore, err = s.newer(ctx, oldest)
+	return err
 }
 
 // count fixes what the review concerns.
@@ -258,6 +268,10 @@ type Execution struct {
 	Reason string `json:"reason"`
 	// Rate is the maximum number of messages that a redrive sends per second; 0 means no limit.
 	Rate float64 `json:"rate,omitempty"`
+	// First sends one message, and the others when it was delivered; StopAt is the share of first attempts, of 20 or more, above which
+	// the redrive stops: 0.05 is 5%, 0 never. A stopped redrive waits for ContinueRedrive or CancelRedrive.
+	First  bool    `json:"first,omitempty"`
+	StopAt float64 `json:"stop_at,omitempty"`
 }
 
 // ExecuteReview carries out a review, once. It returns the review with the redrive that was started, and how many dead letters were
@@ -269,7 +283,7 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 	if err := required(&x.Reason); err != nil {
 		return r, 0, err
 	}
-	if err := (deadletter.Plan{Rate: x.Rate}).Validate(); err != nil {
+	if err := (deadletter.Plan{Rate: x.Rate, StopAt: x.StopAt}).Validate(); err != nil {
 		return r, 0, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	err = s.store.View(ctx, store.Operation{Method: "ShowReview", Doing: "show a review"}, func(read store.Reader) error {
@@ -283,7 +297,9 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 	err = s.act(ctx, rec, func(records store.Records) error {
 		dead := deadletter.New(records)
 		if r.Action == ReviewRedrive {
-			_, err := dead.StartRedrive(ctx, deadletter.Plan{Filter: r.Filter, Rate: x.Rate, By: p.String(), UpTo: r.UpTo})
+			_, err := dead.StartRedrive(ctx, deadletter.Plan{
+				Filter: r.Filter, Rate: x.Rate, First: x.First, StopAt: x.StopAt, By: p.String(), UpTo: r.UpTo,
+			})
 			return err
 		}
 		discarded, err = dead.DiscardUpTo(ctx, r.Filter, r.UpTo, p.String(), x.Reason, maxDiscard)

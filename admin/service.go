@@ -29,8 +29,6 @@ type Config struct {
 	Show []Rule
 	// Target is how old the oldest undelivered message of a relay may be; an older one is a problem. Default: 1 minute.
 	Target time.Duration
-	// DecideWithin is how long Decide waits for a decision to be applied. Default: 3 seconds.
-	DecideWithin time.Duration
 	// Checks are checks that Doctor makes in addition to those of the store, e.g. of destinations.
 	Checks []doctor.Check
 	// Command completes a command line in a fix, e.g. with the flags that name the store; see doctor.Options.
@@ -56,9 +54,6 @@ type Service struct {
 func New(s Store, c Config) *Service {
 	if c.Target <= 0 {
 		c.Target = time.Minute
-	}
-	if c.DecideWithin <= 0 {
-		c.DecideWithin = 3 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

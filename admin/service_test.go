@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -358,5 +359,28 @@ func TestSignOutsStayKnown(t *testing.T) {
 	}
 	if ended, err := service.SessionEnded(ctx, viewer, began); !ended || err != nil {
 		t.Errorf("the session of the first goes on: %v", err)
+	}
+}
+
+// TestActNeedsTheRoleOfItsAction: an action outside of the methods needs its role too, and an agent does none.
+func TestActNeedsTheRoleOfItsAction(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 0)
+	agent := boss
+	agent.Via = admin.ViaAgent
+	for _, p := range []admin.Principal{viewer, operator, agent, {}} {
+		err := service.Act(t.Context(), p, admin.Change{Action: "Erase", On: "the messages of a key"}, func(held.Database) error {
+			t.Errorf("%s may erase", p)
+			return nil
+		})
+		if err == nil {
+			t.Errorf("%s: no error", p)
+		}
+	}
+	if err := service.Act(t.Context(), boss, admin.Change{Action: "Unknown"}, nil); !errors.Is(err, admin.ErrForbidden) {
+		t.Errorf("an unknown action: %v", err)
+	}
+	if entries := audit(t, s); len(entries) != 5 || entries[0].Result != admin.Refused {
+		t.Errorf("on record: %+v", entries)
 	}
 }

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -16,7 +17,7 @@ const stepLimit = 500
 // Drive drives a redrive until it has ended, and returns its final state. Other processes may drive it too. It calls
 // progress, unless nil, after each step.
 //
-// When ctx ends, or a step fails, the redrive stays where it is so that another process can continue it, and Drive
+// When ctx ends, its guard stops the redrive (ErrStopped), or a step fails, the redrive stays where it is so that another process can continue it, and Drive
 // returns it as of the last step: the zero Redrive when there was none. An error together with a redrive that has ended
 // says that the outcome of its messages could not be read.
 func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)) (store.Redrive, error) {
@@ -28,6 +29,9 @@ func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)
 		}
 		if r = next; progress != nil {
 			progress(r)
+		}
+		if r.Stopped() != "" {
+			return r, fmt.Errorf("redrive %d: %w: %s", id, ErrStopped, r.Stopped())
 		}
 		if r.State != store.RedriveRunning {
 			shown, err := s.ShowRedrive(ctx, id)

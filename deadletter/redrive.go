@@ -17,6 +17,10 @@ type Plan struct {
 	// Rate is the maximum number of dead letters sent back per second, by all processes together; 0: as fast as the store
 	// allows.
 	Rate float64
+	// First sends one message, and the others when it was delivered. If it fails, or is not delivered in five minutes, the redrive stops.
+	First bool
+	// StopAt stops the redrive when more than this share of first attempts fail, of StopFrom or more: 0.05 is 5%. 0: nothing stops it.
+	StopAt float64
 	// By is who decided it, for the record.
 	By string
 	// UpTo is the highest number of a dead letter that is sent back; 0: the highest that exists when the redrive begins.
@@ -32,7 +36,7 @@ func (p Plan) Validate() error {
 	if p.Rate < 0 || math.IsNaN(p.Rate) || math.IsInf(p.Rate, 0) {
 		errs = append(errs, fmt.Errorf("the rate is %v messages per second; give a number above 0, or 0 for no bound", p.Rate))
 	}
-	return errors.Join(append(errs, checkMaxRedrives(p.Filter))...)
+	return errors.Join(append(errs, checkGuard(p.StopAt), checkMaxRedrives(p.Filter))...)
 }
 
 const (

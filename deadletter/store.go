@@ -239,8 +239,15 @@ func (s Store) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err e
 				return err
 			}
 		}
-		r.ID, err = w.AddRedrive(ctx, r)
-		return err
+		if r.ID, err = w.AddRedrive(ctx, r); err != nil {
+			return err
+		}
+		g := newGuard(p, r)
+		if g == nil {
+			return nil
+		}
+		r.Guard = &g.RedriveGuard
+		return g.put(ctx, w, true, now)
 	})
 	if err == nil {
 		s.records.Wake()
@@ -268,10 +275,25 @@ func (s Store) StepRedrive(ctx context.Context, id int64, limit int) (r store.Re
 	var before int64
 	r, err = s.changeRedrive(ctx, op, r.Filter, id, func(w store.Writer, r *store.Redrive, now time.Time) (bool, error) {
 		before = r.Done
-		if wait = r.NextAt.Sub(now); r.State != store.RedriveRunning || wait > 0 {
+		if wait = r.NextAt.Sub(now); r.State != store.RedriveRunning {
 			return false, nil
 		}
-		if err := step(ctx, w, r, batch(*r, cmp.Or(limit, defaultLimit)), now); err != nil {
+		g, err := findGuard(ctx, w, id)
+		if err != nil {
+			return false, err
+		}
+		if g != nil {
+			r.Guard = &g.RedriveGuard
+		}
+		switch {
+		case wait > 0:
+			return false, nil
+		case g == nil:
+			err = step(ctx, w, r, batch(*r, cmp.Or(limit, defaultLimit)), now)
+		default:
+			err = guardedStep(ctx, w, r, g, cmp.Or(limit, defaultLimit), now)
+		}
+		if err != nil {
 			return false, err
 		}
 		wait = r.NextAt.Sub(now)
@@ -319,7 +341,9 @@ func (s Store) changeRedrive(ctx context.Context, op store.Operation, f store.De
 		if err != nil || !changed {
 			return err
 		}
-		return w.SaveRedrive(ctx, r)
+		saved := r
+		saved.Guard, saved.Outcome = nil, nil // a record of its own, and counted
+		return w.SaveRedrive(ctx, saved)
 	})
 	return r, err
 }
@@ -342,16 +366,28 @@ func (s Store) FailRedrive(ctx context.Context, id int64, seen int, cause string
 	})
 }
 
+// withGuard sets the guard of a redrive, if it has one.
+func withGuard(ctx context.Context, read store.Reader, r *store.Redrive) error {
+	g, err := findGuard(ctx, read, r.ID)
+	if err == nil && g != nil {
+		r.Guard = &g.RedriveGuard
+	}
+	return err
+}
+
 // ShowRedrive returns one redrive. Errors: store.ErrNoRedrive.
 func (s Store) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err error) {
 	err = s.view(ctx, store.Operation{Method: "ShowRedrive", Doing: "show a redrive"}, store.DeadFilter{}, func(read store.Reader) error {
 		if r, err = read.Redrive(ctx, id); err != nil {
 			return err
 		}
-		parked, dead, err := read.Redriven(ctx, id)
-		delivered := max(0, r.Done-parked-dead) // a step may have been taken in between
-		r.Outcome = &store.RedriveOutcome{Delivered: delivered, Waiting: parked, Failed: dead}
-		return err
+		n, err := read.Redriven(ctx, id)
+		if err != nil {
+			return err
+		}
+		delivered := max(0, r.Done-n.Parked-n.Dead) // a step may have been taken in between
+		r.Outcome = &store.RedriveOutcome{Delivered: delivered, Waiting: n.Parked, Failing: n.Failing, Failed: n.Dead}
+		return withGuard(ctx, read, &r)
 	})
 	return r, err
 }
@@ -362,7 +398,14 @@ func (s Store) ListRedrives(ctx context.Context, state store.RedriveState) iter.
 		for before := int64(math.MaxInt64); ; {
 			var page []store.Redrive
 			err := s.view(ctx, store.Operation{Method: "ListRedrives", Doing: "list redrives"}, store.DeadFilter{}, func(r store.Reader) (err error) {
-				page, err = r.Redrives(ctx, state, before, listPage)
+				if page, err = r.Redrives(ctx, state, before, listPage); err != nil {
+					return err
+				}
+				for i := range page {
+					if page[i].State == store.RedriveRunning {
+						err = cmp.Or(err, withGuard(ctx, r, &page[i]))
+					}
+				}
 				return err
 			})
 			if err != nil {

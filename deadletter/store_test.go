@@ -22,7 +22,13 @@ func (b between) Redrive(_ context.Context, id int64) (store.Redrive, error) {
 	return store.Redrive{ID: id, Done: 100}, nil
 }
 
-func (b between) Redriven(context.Context, int64) (parked, dead int64, err error) { return 199, 1, nil }
+func (b between) Redriven(context.Context, int64) (store.Redriven, error) {
+	return store.Redriven{Parked: 199, Dead: 1}, nil
+}
+
+func (b between) ListRecords(context.Context, store.RecordQuery) ([]store.Record, error) {
+	return nil, nil
+}
 
 func TestOutcomeDuringAStepIsNotNegative(t *testing.T) {
 	r, err := deadletter.New(between{}).ShowRedrive(t.Context(), 7)

@@ -26,6 +26,9 @@ type Redrive struct {
 	Refused  int64 `json:"refused"`
 	Skipped  int64 `json:"skipped"`
 
+	// Guard protects the receiver, nil if nothing does. ListRedrives returns that of running ones.
+	Guard *RedriveGuard `json:"guard,omitempty"`
+
 	// Outcome is the current outcome of the Done messages. ShowRedrive counts it; elsewhere it is nil.
 	Outcome *RedriveOutcome `json:"outcome,omitempty"`
 
@@ -38,6 +41,43 @@ type Redrive struct {
 	Position int64     `json:"position"`
 	UpTo     int64     `json:"up_to"`
 	NextAt   time.Time `json:"next_at,omitzero"`
+}
+
+// RedriveGuard protects the receiver of a redrive whose messages fail again.
+type RedriveGuard struct {
+	// First: the others follow when the first message was delivered. StopAt is the share of first attempts that may fail, 0 for any.
+	First  bool    `json:"first,omitempty"`
+	StopAt float64 `json:"stop_at,omitempty"`
+	// SentAt is when the first message was sent; Passed says that the others may follow.
+	SentAt time.Time `json:"sent_at,omitzero"`
+	Passed bool      `json:"passed,omitempty"`
+	// Made and Failed count the first attempts that StopAt is about. MadeBefore and FailedBefore are those before somebody, ContinuedBy,
+	// let a stopped redrive go on.
+	Made         int64  `json:"made,omitempty"`
+	Failed       int64  `json:"failed,omitempty"`
+	MadeBefore   int64  `json:"made_before,omitempty"`
+	FailedBefore int64  `json:"failed_before,omitempty"`
+	ContinuedBy  string `json:"continued_by,omitempty"`
+	// Stopped says why a running redrive sends nothing until somebody continues or cancels it; "" while it goes on.
+	Stopped RedriveStop `json:"stopped,omitempty"`
+}
+
+// RedriveStop is why a redrive has stopped.
+type RedriveStop string
+
+// The reasons why a redrive stops.
+const (
+	StoppedFirst   RedriveStop = "first failed"   // the first message failed
+	StoppedWaiting RedriveStop = "first waits"    // the first message was neither delivered nor failed in five minutes
+	StoppedLimit   RedriveStop = "limit exceeded" // too many first attempts failed
+)
+
+// Stopped is why a running redrive has stopped, "" if it has not.
+func (r *Redrive) Stopped() RedriveStop {
+	if r.State != RedriveRunning || r.Guard == nil {
+		return ""
+	}
+	return r.Guard.Stopped
 }
 
 // RedriveState is the state of a redrive.
@@ -57,11 +97,15 @@ const MaxRedriveFailures = 20
 
 // RedriveOutcome counts the messages that a redrive has sent back by what happened to them.
 type RedriveOutcome struct {
-	// Delivered are done, Waiting are parked, Failed have been dead-lettered again.
+	// Delivered are done, Waiting are parked, Failed have been dead-lettered again. Failing are those of Waiting that failed at least once.
 	Delivered int64 `json:"delivered"`
 	Waiting   int64 `json:"waiting"`
+	Failing   int64 `json:"failing,omitempty"`
 	Failed    int64 `json:"failed"`
 }
+
+// Redriven counts messages of a redrive: those that are parked, those of them that failed since, and those that were dead-lettered again.
+type Redriven struct{ Parked, Failing, Dead int64 }
 
 // PurgeRedrives is how many ended redrives a store removes in one call of Maintainer, about once a minute.
 const PurgeRedrives = 1_000

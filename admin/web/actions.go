@@ -18,7 +18,8 @@ func (h *Handler) actionRoutes() map[string]handler {
 	return map[string]handler{
 		"POST /reviews": h.startReview, "POST /reviews/{id}": h.executeReview, "POST /dead/{number}/redrive": h.redriveOne,
 		"POST /dead/{number}/discard": h.discardOne, "POST /dead/{number}/edit": h.edit, "POST /dead/{number}/reveal": h.reveal,
-		"POST /redrives/{id}/cancel": h.cancelRedrive, "POST /held/{relay}/{key}/decide": h.decideKey, "POST /messages/{id}/decide": h.decideMessage,
+		"POST /redrives/{id}/cancel": h.cancelRedrive, "POST /redrives/{id}/continue": h.continueRedrive,
+		"POST /held/{relay}/{key}/decide": h.decideKey, "POST /messages/{id}/decide": h.decideMessage,
 		"POST /relays/{name}/pause": h.pauseRelay, "POST /relays/{name}/resume": h.resumeRelay,
 	}
 }
@@ -51,6 +52,13 @@ func (h *Handler) executeReview(w http.ResponseWriter, r *http.Request, p admin.
 		if x.Rate, err = strconv.ParseFloat(text, 64); err != nil || x.Rate <= 0 || x.Rate > 1e6 {
 			err = fmt.Errorf("%w: the rate %q is not a number of messages per second above 0", admin.ErrInput, text)
 		}
+	}
+	x.First = r.PostFormValue("start") == "first"
+	if text := strings.TrimSpace(r.PostFormValue("stop")); text != "" && err == nil {
+		if x.StopAt, err = strconv.ParseFloat(text, 64); err != nil || x.StopAt < 0 || x.StopAt >= 100 {
+			err = fmt.Errorf("%w: %q is not a percentage from 0 to 100", admin.ErrInput, text)
+		}
+		x.StopAt /= 100
 	}
 	var v admin.Review
 	if err == nil {
@@ -176,6 +184,14 @@ func (h *Handler) pauseRelay(w http.ResponseWriter, r *http.Request, p admin.Pri
 func (h *Handler) resumeRelay(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	name := r.PathValue("name")
 	h.see(w, r, admin.RelayPath(name)+"?done=resumed", h.service.ResumeRelay(r.Context(), p, name, strings.TrimSpace(r.PostFormValue("reason"))))
+}
+
+func (h *Handler) continueRedrive(w http.ResponseWriter, r *http.Request, p admin.Principal) {
+	id, err := number(r, "id")
+	if err == nil {
+		err = h.service.ContinueRedrive(r.Context(), p, id, strings.TrimSpace(r.PostFormValue("reason")))
+	}
+	h.see(w, r, fmt.Sprintf("/redrives/%d", id), err)
 }
 
 func (h *Handler) decideKey(w http.ResponseWriter, r *http.Request, p admin.Principal) {

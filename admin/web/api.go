@@ -278,6 +278,13 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return nil, s.CancelRedrive(c.r.Context(), c.p, id, in.Reason)
 		}},
+		{"POST", "/redrives/{id}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, reasonBody{}, nil, func(c call) (any, error) {
+			id, in, err := c.because("id")
+			if err != nil {
+				return nil, err
+			}
+			return nil, s.ContinueRedrive(c.r.Context(), c.p, id, in.Reason)
+		}},
 		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
 			var in decideBody
 			if err := c.body(&in); err != nil {

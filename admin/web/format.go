@@ -60,7 +60,7 @@ type didData struct {
 func (d didData) Verb() string {
 	verbs := map[admin.Action]string{
 		"ExecuteReview": "started", "RedriveDead": "started", "DiscardDead": "discarded", "EditDead": "edited", "CancelRedrive": "cancelled",
-		"PauseRelay": "paused", "ResumeRelay": "resumed",
+		"ContinueRedrive": "continued", "PauseRelay": "paused", "ResumeRelay": "resumed",
 		"Decide": "decided", "Reveal": "looked at hidden values of", "CreateToken": "created", "RevokeToken": "revoked",
 		"ImportDead": "imported", "PurgeDead": "purged", "Erase": "erased", "ResumeErasure": "resumed", "PlaceHold": "placed", "ReleaseHold": "released",
 		"StartReplay": "started", "PauseReplay": "paused", "ResumeReplay": "resumed", "CancelReplay": "cancelled", "RemoveRelay": "removed",
@@ -79,7 +79,7 @@ func (d didData) Verb() string {
 func verb(e admin.Entry) string {
 	verbs := map[admin.Action]string{
 		"ExecuteReview": "Redrive", "RedriveDead": "Redrive", "DiscardDead": "Discard", "EditDead": "Edit", "CancelRedrive": "Cancel",
-		"PauseRelay": "Pause", "ResumeRelay": "Resume",
+		"ContinueRedrive": "Continue", "PauseRelay": "Pause", "ResumeRelay": "Resume",
 		"Decide": "Decide", "Reveal": "Show hidden values", "CreateToken": "Create", "RevokeToken": "Revoke", "StartReview": "Review",
 		"ImportDead": "Import", "PurgeDead": "Purge", "PlaceHold": "Place", "ReleaseHold": "Release", "StartReplay": "Replay",
 		"PauseReplay": "Pause", "ResumeReplay": "Resume", "CancelReplay": "Cancel", "RemoveRelay": "Remove", "OperateSaga": "Saga",
@@ -244,6 +244,13 @@ func resultMark(e admin.Entry) mark {
 }
 
 func redriveMark(r store.Redrive) mark {
+	switch r.Stopped() {
+	case "":
+	case store.StoppedWaiting:
+		return mark{"warn", "clock", "Waiting for first message"}
+	default:
+		return mark{"warn", "triangle", "Stopped by limit"}
+	}
 	return map[store.RedriveState]mark{
 		store.RedriveRunning: {"info", "arrows", "Running"}, store.RedriveFinished: {"quiet", "check", "Finished"},
 		store.RedriveCancelled: {"quiet", "dash", "Cancelled"}, store.RedriveFailed: {"bad", "octagon", "Failed"},

@@ -243,8 +243,8 @@ func statusOf(err error) int {
 	case is(deadletter.ErrNotFound, store.ErrNoRedrive, store.ErrNotHeld, store.ErrNoParked, store.ErrNoSaga, store.ErrUnknownRelay,
 		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken):
 		return http.StatusNotFound
-	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrRedrivenTooOften, held.ErrRefused, held.ErrSeveral,
-		admin.ErrReviewChanged, store.ErrRecordChanged, pause.ErrPaused, pause.ErrNotPaused):
+	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrNotStopped, deadletter.ErrRedrivenTooOften,
+		held.ErrRefused, held.ErrSeveral, admin.ErrReviewChanged, store.ErrRecordChanged, pause.ErrPaused, pause.ErrNotPaused):
 		return http.StatusConflict
 	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput, pause.ErrInvalid):
 		return http.StatusBadRequest

@@ -16,8 +16,14 @@ type reviewData struct {
 	Review                       admin.Review
 	IsRedrive                    bool
 	Targets, Rate, Takes, Reason string
-	Error                        string
+	// First and StopAt are those of the form.
+	First  bool
+	StopAt string
+	Error  string
 }
+
+// defaultStop is the percentage of failed attempts at which the form of a redrive suggests to stop.
+const defaultStop = "5"
 
 // defaultRate is the rate that the form of a redrive suggests, per second.
 const defaultRate = 50.0
@@ -36,6 +42,9 @@ func newReviewData(v admin.Review, x admin.Execution, err error) reviewData {
 		rate = defaultRate
 	}
 	d.Rate = strconv.FormatFloat(rate, 'f', -1, 64)
+	if d.First, d.StopAt = true, defaultStop; err != nil {
+		d.First, d.StopAt = x.First, strconv.FormatFloat(x.StopAt*100, 'f', -1, 64)
+	}
 	d.Takes = admin.Duration(max(time.Second, time.Duration(float64(v.Included)/rate*float64(time.Second)).Truncate(time.Second)))
 	if err != nil {
 		d.Error = err.Error()
@@ -65,6 +74,9 @@ type redriveData struct {
 	Left     string
 	Reason   string
 	NoDriver bool
+	// Stopped says why it has stopped, "" if it has not; Waits that it waits for its first message.
+	Stopped string
+	Waits   bool
 }
 
 func (h *Handler) redrive(w http.ResponseWriter, r *http.Request, p admin.Principal) {
@@ -84,6 +96,9 @@ func (h *Handler) redrive(w http.ResponseWriter, r *http.Request, p admin.Princi
 		if d.Redrive.State == store.RedriveRunning && d.Redrive.Rate > 0 {
 			d.Left = admin.Duration(time.Duration(float64(d.NotSent) / d.Redrive.Rate * float64(time.Second)))
 		}
+		d.Stopped = stoppedText(d.Redrive)
+		g := d.Redrive.Guard
+		d.Waits = d.Stopped == "" && d.Redrive.State == store.RedriveRunning && g != nil && g.First && !g.Passed
 		d.NoDriver = true
 		if o, ok := out.Data.(admin.Overview); ok {
 			for _, relay := range o.Relays {
@@ -96,6 +111,20 @@ func (h *Handler) redrive(w http.ResponseWriter, r *http.Request, p admin.Princi
 		out.Crumbs, out.Data = []crumb{{"Activity", "/activity"}, {fmt.Sprintf("Redrive %d", id), ""}}, d
 		return nil
 	})
+}
+
+// stoppedText says why a redrive has stopped, "" if it has not.
+func stoppedText(r store.Redrive) string {
+	switch r.Stopped() {
+	case "":
+		return ""
+	case store.StoppedFirst:
+		return "The first message failed, so the others were not sent."
+	case store.StoppedWaiting:
+		return "The first message was neither delivered nor failed in 5 minutes. Its key may be held by another message."
+	}
+	return fmt.Sprintf("%d of %d first attempts failed, which is more than %s%%.", r.Guard.Failed, r.Guard.Made,
+		strconv.FormatFloat(r.Guard.StopAt*100, 'f', -1, 64))
 }
 
 // activityData is the audit and the redrives.

@@ -54,19 +54,21 @@ func (r records) Redrives(_ context.Context, state store.RedriveState, before in
 }
 
 // Redriven implements store.Reader.
-func (r records) Redriven(_ context.Context, id int64) (parked, dead int64, _ error) {
+func (r records) Redriven(_ context.Context, id int64) (n store.Redriven, _ error) {
 	for _, l := range r.db.deadRows {
 		if l.Redrive != id {
 			continue
 		}
 		rel := r.db.relay(l.Relay)
 		if rel.latest[l.Message.Sequence] != l {
-			dead++
-		} else if rel.parked[l.Partition].rows[l.Message.Sequence] != nil {
-			parked++
+			n.Dead++
+		} else if p := rel.parked[l.Partition].rows[l.Message.Sequence]; p != nil {
+			if n.Parked++; p.attempts > 0 {
+				n.Failing++
+			}
 		}
 	}
-	return parked, dead, nil
+	return n, nil
 }
 
 // redrive resolves a dead letter and parks its message, due at once. If its key is held, the message is queued with the key's

@@ -128,8 +128,10 @@ const (
 		UNION ALL SELECT table_name, privilege_type FROM information_schema.table_privileges WHERE grantee = ?1 AND table_schema = DATABASE()`
 )
 
-// jobs are those that an account is known to have by a right to a table that no other job has.
-var jobs = []struct{ name, table, right string }{{"relay", "log", "DELETE"}, {"consumer", "claims", "INSERT"}, {"operator", "audit", "INSERT"}, {"admin", "auth", "INSERT"}}
+// jobs are those that an account is known to have by a right to a table that no other job has, or has only with another one.
+var jobs = []struct{ name, table, right, without string }{
+	{"relay", "log", "DELETE", ""}, {"consumer", "claims", "INSERT", ""}, {"operator", "decisions", "INSERT", "DELETE"}, {"admin", "auth", "INSERT", ""},
+}
 
 // rights finds what the account of this connection lacks for the job that it seems to have.
 func (c checker) rights(ctx context.Context) (out []doctor.Finding, err error) {
@@ -151,7 +153,7 @@ func (c checker) rights(ctx context.Context) (out []doctor.Finding, err error) {
 	}
 	for _, job := range jobs {
 		has := func(table, right string) bool { return held["* "+right] || held[c.s.cfg.Prefix+table+" "+right] }
-		if !has(job.table, job.right) {
+		if !has(job.table, job.right) || has(job.table, job.without) {
 			continue
 		}
 		text, err := grantFiles.ReadFile("grants/" + job.name + ".sql")

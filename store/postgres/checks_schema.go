@@ -98,20 +98,21 @@ func rightsOf(job string) (map[string][]string, error) {
 	return out, nil
 }
 
-// jobs are those that a role is known to have by a right that no other job has.
-var jobs = []struct{ name, table, right, impact string }{
-	{"relay", "log", "truncate", "A relay with this role fails."},
-	{"consumer", "claims", "insert", "A consumer with this role fails."},
-	{"publisher", "log", "insert", "A program that publishes with this role fails."},
-	{"operator", "audit", "insert", "Decisions and redrives with this role fail."},
-	{"admin", "auth", "insert", "The administration with this role fails."},
+// jobs are those that a role is known to have by a right to a table that no other job has, or has only with another one.
+var jobs = []struct{ name, table, right, without, impact string }{
+	{"relay", "log", "truncate", "", "A relay with this role fails."},
+	{"consumer", "claims", "insert", "", "A consumer with this role fails."},
+	{"publisher", "log", "insert", "", "A program that publishes with this role fails."},
+	{"operator", "decisions", "insert", "delete", "Decisions and redrives with this role fail."},
+	{"admin", "auth", "insert", "", "The administration with this role fails."},
 }
 
 const (
-	// granteesSQL lists roles, other than the owner, with right $3 to table $2 of schema $1.
+	// granteesSQL lists roles, other than the owner, with right $3 to table $2 of schema $1, and without right $4, if it is not ''.
 	granteesSQL = `
 select distinct a.grantee::regrole::text from pg_class c, aclexplode(c.relacl) as a
 where c.relnamespace = to_regnamespace($1) and c.relname = $2 and a.privilege_type = upper($3) and a.grantee not in (0, c.relowner)
+	and not exists (select from aclexplode(c.relacl) as b where b.grantee = a.grantee and b.privilege_type = upper($4))
 order by 1`
 	lacksSQL = `
 select r.name, r.privilege from unnest($1::text[], $2::text[]) as r (name, privilege)
@@ -129,7 +130,7 @@ func (c checker) rights(ctx context.Context, tx pgx.Tx) (out []doctor.Finding, e
 		}
 		var grantees, tables, needed []string
 		var role string
-		err = c.each(ctx, tx, granteesSQL, []any{schema, n.prefix + job.table, job.right}, []any{&role}, func() { grantees = append(grantees, role) })
+		err = c.each(ctx, tx, granteesSQL, []any{schema, n.prefix + job.table, job.right, job.without}, []any{&role}, func() { grantees = append(grantees, role) })
 		if err != nil {
 			return nil, err
 		}

@@ -163,6 +163,8 @@ func TestCheckRights(t *testing.T) {
 	b.exec(t, "revoke delete on "+b.table("cursors")+" from "+b.config.Schema+"_relay")
 	b.exec(t, "revoke update on "+b.table("held")+" from "+b.config.Schema+"_relay")
 	b.provoked(t, "schema.rights", "_relay")
+	b.exec(t, "revoke insert on "+b.table("audit")+" from "+b.config.Schema+"_operator")
+	b.provoked(t, "schema.rights", "_operator")
 }
 
 // TestCheckWithoutRights: as a role that sees nothing of other sessions, a check is not passed, and passes after the grant.
@@ -300,6 +302,10 @@ func TestCheckPooler(t *testing.T) {
 	t.Parallel()
 	pooled := setup(t, postgres.Config{ListenDSN: withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")})
 	pooled.finding(t, "db.pooler", "listen_url")
+	wrong := setup(t, postgres.Config{ListenDSN: "postgres://u:top:secret%zz@h/d"})
+	if r := wrong.examine(t, "db.pooler"); r.Outcome != doctor.CouldNotCheck || strings.Contains(r.Reason, "top") || strings.Contains(r.Reason, "secret") {
+		t.Errorf("a malformed address: %+v", r)
+	}
 	direct := setup(t, postgres.Config{ListenDSN: dsn(t)})
 	if r := direct.examine(t, "db.pooler"); r.Outcome != doctor.Passed {
 		t.Errorf("without a pooler: %+v", r)

@@ -15,6 +15,7 @@ import (
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/outbox"
 	pauses "github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
@@ -151,6 +152,13 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		_, resumeErr := pauses.New(o).Resume(ctx, "r")
 		if allowed := what == "operator"; (pauseErr == nil) != allowed || (resumeErr == nil) != allowed {
 			t.Errorf("%s: pause: %v, resume: %v", what, pauseErr, resumeErr)
+		}
+		actErr := admin.New(o, admin.Config{}).Act(ctx, admin.Principal{Subject: "me", Role: admin.Admin}, admin.Change{Action: "PlaceHold"}, func(db held.Database) error {
+			_, err := legalhold.New(db).Place(ctx, "me", "because")
+			return err
+		})
+		if allowed := what == "operator"; (actErr == nil) != allowed {
+			t.Errorf("%s: a legal hold, on record: %v", what, actErr)
 		}
 		if found, err := held.New(o).FindParked(ctx, "r", "parked"); err != nil || len(found) != 1 || found[0].Unreadable == "" {
 			t.Errorf("%s sees parked messages %+v, %v", what, found, err)

@@ -59,13 +59,12 @@ const (
 	showRedriveSQL = `SELECT id, filter, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused,
 			skipped, position, up_to, next_at, failures, cause
 		FROM {prefix}redrives WHERE `
-	// How many of the messages are parked again, and how many were dead-lettered again.
-	outcomeSQL = `SELECT
-		(SELECT count(*) FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq
-			AND p.redrives = d.redrives + 1 WHERE d.redrive = ?1 AND d.redrive > 0),
-		(SELECT count(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND EXISTS (
+	// How many of the messages are parked again, how many of these have failed since, and how many were dead-lettered again.
+	outcomeSQL = `SELECT count(*), coalesce(sum(p.attempts > 0), 0), (SELECT count(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND EXISTS (
 			SELECT 1 FROM {prefix}dead l WHERE l.relay = d.relay AND l.partition = d.partition AND l.seq = d.seq
-				AND l.number > d.number))`
+				AND l.number > d.number))
+		FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
+		WHERE d.redrive = ?1 AND d.redrive > 0`
 	saveRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, ended_at = ?3, cancelled_by = ?4, selected = ?5, done = ?6,
 			refused = ?7, skipped = ?8, position = ?9, next_at = ?10, failures = ?11, cause = ?12 WHERE id = ?1`
 	// Redrives that ended by ?1, the oldest ?2 first.
@@ -160,9 +159,9 @@ func (r records) Redrives(ctx context.Context, state store.RedriveState, before 
 }
 
 // Redriven implements store.Reader.
-func (r records) Redriven(ctx context.Context, id int64) (parked, dead int64, err error) {
-	err = r.get(ctx, outcomeSQL, []any{id}, &parked, &dead)
-	return parked, dead, err
+func (r records) Redriven(ctx context.Context, id int64) (n store.Redriven, err error) {
+	err = r.get(ctx, outcomeSQL, []any{id}, &n.Parked, &n.Failing, &n.Dead)
+	return n, err
 }
 
 // purgeRedrives removes redrives that ended at least keep ago, at most store.PurgeRedrives of them.

@@ -254,12 +254,14 @@ func redriveOutcome(e *env) {
 			st.Removed = []int64{rec.Message.Sequence}
 		case "order/2":
 			st.Dead = []store.DeadOutcome{{Sequence: rec.Message.Sequence, Key: "order/2", Reason: "again"}}
+		case "order/3":
+			st.Parked = []store.ParkOutcome{{Sequence: rec.Message.Sequence, Key: "order/3", Reason: store.ParkRetry, Attempts: 1, Cause: "again", After: time.Hour}}
 		}
 		w.settle(st)
 	}
 	r, err := e.ShowRedrive(e.ctx, r.ID)
 	e.must(err, "show")
-	if *r.Outcome != (store.RedriveOutcome{Delivered: 2, Waiting: 1, Failed: 1}) {
+	if *r.Outcome != (store.RedriveOutcome{Delivered: 2, Waiting: 1, Failing: 1, Failed: 1}) {
 		e.t.Errorf("outcome: %+v", r.Outcome)
 	}
 }

@@ -44,6 +44,7 @@ var verbs = []verb{
 	{args: []string{"outbox", "remove", "to-nats", "--discard", "--because", "why", "--yes"}, action: "RemoveRelay", on: "to-nats"},
 	{args: []string{"erase", "messages", "--key", "order/1", "--because", "why", "--yes"}, action: "Erase", on: "the messages of a key"},
 	{args: []string{"legal-hold", "place", "--because", "why"}, action: "PlaceHold", on: "a legal hold"},
+	{args: []string{"relay", "pause", "to-nats", "--because", "why"}, action: "PauseRelay", on: "to-nats"},
 	{args: []string{"held", "retry", "order/1"}, action: "Decide", on: "Retry: key order/1 of to-nats", held: true},
 	{args: []string{"held", "skip", "order/1", "--because", "why"}, action: "Decide", on: "Skip: key order/1 of to-nats", held: true},
 	{args: []string{"held", "dead", "order/1", "--all", "--yes", "--because", "why"}, action: "Decide", on: "Dead-letter all: key order/1 of to-nats", held: true},

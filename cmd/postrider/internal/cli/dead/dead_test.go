@@ -148,7 +148,7 @@ func TestDeadDiscardLeavesLaterDeadLettersAlone(t *testing.T) {
 	}}
 	var out, errs clitest.Buffer
 	p := &program.Program{Stdout: &out, Stderr: &errs}
-	clitest.Must(t, dead.Discard(t.Context(), p, o, &selection.Selection{Verb: "discard", Yes: true, By: "eva"}, store.DeadFilter{}, "x", 2))
+	clitest.Must(t, dead.Discard(t.Context(), p, o, &selection.Selection{Verb: "discard", Yes: true, By: "eva", Because: "x"}, store.DeadFilter{}, 2))
 	clitest.Contains(t, out.String(), "discarded 2 dead letters")
 	clitest.Contains(t, clitest.OK(t, "dead", "show", "4", "--store", url), "dead letter 4 of relay to-nats", "order/4", "open")
 }

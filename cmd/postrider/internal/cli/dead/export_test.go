@@ -10,6 +10,6 @@ import (
 )
 
 // Discard discards dead letters in a store that a test prepared.
-func Discard(ctx context.Context, p *program.Program, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, because string, batch int) error {
-	return commands{p}.discard(ctx, b, s, f, because, batch)
+func Discard(ctx context.Context, p *program.Program, b *backend.Outbox, s *selection.Selection, f store.DeadFilter, batch int) error {
+	return commands{p}.discard(ctx, b, s, f, batch)
 }

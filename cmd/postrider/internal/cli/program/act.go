@@ -22,7 +22,7 @@ func (p *Program) Principal(by string) admin.Principal {
 
 // service is that of a store. What cannot be recorded fails, and the command says so.
 func service(b *backend.Outbox) *admin.Service {
-	return admin.New(b, admin.Config{DecideWithin: decisionWait, Logger: slog.New(slog.DiscardHandler)})
+	return admin.New(b, admin.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // Act carries out what a command changes, and puts it on record in the same transaction.
@@ -32,6 +32,11 @@ func (p *Program) Act(ctx context.Context, b *backend.Outbox, by string, c admin
 
 // Decide records a decision about a held key or a parked message, and waits until it is applied.
 func (p *Program) Decide(ctx context.Context, b *backend.Outbox, d store.Decision) (count int, err error) {
-	d, err = service(b).Decide(ctx, p.Principal(d.By), d)
+	err = p.Act(ctx, b, d.By, admin.Decided(d), func(db held.Database) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, decisionWait)
+		defer cancel()
+		d, err = held.Decide(ctx, db, d)
+		return err
+	})
 	return d.Count, err
 }

@@ -30,13 +30,16 @@ func (p commands) command() *cobra.Command {
 		`A redrive sends dead-lettered messages back to their relays and consumers. It is kept in the database: any postrider relay
 process runs it, and so does postrider redrive run; if that process ends, another continues. It covers the dead letters
 that existed when it began.`,
-		p.redriveStartCommand(), p.redriveListCommand(), p.redriveShowCommand(), p.redriveRunCommand(), p.redriveCancelCommand())
+		p.redriveStartCommand(), p.redriveListCommand(), p.redriveShowCommand(), p.redriveRunCommand(), p.redriveContinueCommand(),
+		p.redriveCancelCommand())
 }
 
 // redriveOptions are the options of a redrive.
 type redriveOptions struct {
 	selection.Selection
 	rate        float64
+	first       bool
+	stopAt      float64
 	maxRedrives int
 	force       bool
 	detach      bool
@@ -68,6 +71,9 @@ func (o *redriveOptions) check(args []string) error {
 	if o.rate < 0 {
 		return program.Usagef("--rate must not be negative, is %v", o.rate)
 	}
+	if o.stopAt < 0 || o.stopAt >= 100 {
+		return program.Usagef("--stop-at is a percentage from 0 to 100, is %v", o.stopAt)
+	}
 	return nil
 }
 
@@ -77,10 +83,10 @@ func (p commands) redriveStartCommand() *cobra.Command {
 		Use:   "start [NUMBER...]",
 		Short: "Start a redrive and drive it",
 		Long: `Start a redrive and drive it to its end, or with --detach leave that to the relays. Interrupted, it stays where it is, for
-relays or postrider redrive run to go on with.
+relays or postrider redrive run to go on with. One that stops sends nothing until postrider redrive continue, or cancel.
 
 ` + selection.Long,
-		Example: `  postrider redrive start --relay to-nats --rate 50
+		Example: `  postrider redrive start --relay to-nats --first --rate 50 --stop-at 5
   postrider redrive start --side consumer --fingerprint 5bd1e9956a0c77d2 --detach
   postrider redrive start --all --yes --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -99,6 +105,8 @@ relays or postrider redrive run to go on with.
 	p.redriveFlags(cmd, o)
 	s := cmd.Flags()
 	s.Float64Var(&o.rate, "rate", 0, "send back at most `n` messages per second (default no limit)")
+	s.BoolVar(&o.first, "first", false, "send one message, and the others when it was delivered; stop if it fails, or waits for 5 minutes")
+	s.Float64Var(&o.stopAt, "stop-at", 0, "stop when more than this `percentage` of first attempts fail, counted from 20 (default never)")
 	s.BoolVar(&o.detach, "detach", false, "do not drive it from here")
 	s.BoolVar(&o.asJSON, "json", false, "write the redrive as JSON at its end")
 	return cmd
@@ -110,7 +118,7 @@ func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 	}
 	var r store.Redrive
 	err := p.Act(ctx, b, o.By, o.Change("RedriveDead", f), func(db held.Database) (err error) {
-		r, err = deadletter.New(db).StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, By: o.By})
+		r, err = deadletter.New(db).StartRedrive(ctx, deadletter.Plan{Filter: f, Rate: o.rate, First: o.first, StopAt: o.stopAt / 100, By: o.By})
 		return err
 	})
 	if err != nil {
@@ -148,6 +156,9 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive,
 		err = errors.New("interrupted")
 	}
 	switch {
+	case errors.Is(err, deadletter.ErrStopped):
+		return program.Exit(program.ExitPartly, fmt.Errorf("redrive %d has stopped, with %s of %s sent back: %s; let it go on: %s; or end it: %s",
+			r.ID, output.Number(last.Done), output.Number(last.Selected), stopped(last), p.Hint("redrive continue %d", r.ID), p.Hint("redrive cancel %d", r.ID)))
 	case err != nil && last.State != store.RedriveRunning:
 		return fmt.Errorf("redrive %d is %s, %s of %s were sent back; what became of them was not read: %w; see: %s",
 			r.ID, last.State, output.Number(last.Done), output.Number(last.Selected), err, p.Hint("redrive show %d", r.ID))
@@ -171,6 +182,17 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive,
 		return &program.ExitError{Code: program.ExitPartly}
 	}
 	return err
+}
+
+// stopped says why a redrive has stopped.
+func stopped(r store.Redrive) string {
+	switch r.Stopped() {
+	case store.StoppedFirst:
+		return "the first message failed"
+	case store.StoppedWaiting:
+		return "the first message was neither delivered nor failed in 5 minutes; its key may be held"
+	}
+	return fmt.Sprintf("%s of %s first attempts failed", output.Number(r.Guard.Failed), output.Number(r.Guard.Made))
 }
 
 func bound(f store.DeadFilter) int {

@@ -64,7 +64,11 @@ func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state sto
 			}
 			continue
 		}
-		t.Row(r.ID, r.State, output.Minute(r.StartedAt), output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused), output.Number(r.Skipped),
+		state := string(r.State)
+		if r.Stopped() != "" {
+			state = "stopped"
+		}
+		t.Row(r.ID, state, output.Minute(r.StartedAt), output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused), output.Number(r.Skipped),
 			rate(r.Rate), r.By)
 	}
 	if n == 0 {
@@ -134,7 +138,11 @@ func (p commands) writeRedrive(r store.Redrive) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Stdout, "redrive %d: %s\n", r.ID, r.State)
+	state := string(r.State)
+	if r.Stopped() != "" {
+		state = "stopped: " + stopped(r)
+	}
+	fmt.Fprintf(p.Stdout, "redrive %d: %s\n", r.ID, state)
 	f := output.NewFields(p.Stdout)
 	f.Add("started", output.Moment(r.StartedAt)+" by "+r.By)
 	if r.State != store.RedriveRunning {
@@ -157,8 +165,12 @@ func (p commands) writeRedrive(r store.Redrive) error {
 	f = output.NewFields(p.Stdout)
 	f.Add("delivered", output.Number(r.Outcome.Delivered))
 	f.Add("waiting", output.Number(r.Outcome.Waiting))
+	f.Add("failing", output.Number(r.Outcome.Failing)+" of those that wait")
 	f.Add("died again", output.Number(r.Outcome.Failed))
 	f.Flush()
+	if r.Stopped() != "" {
+		fmt.Fprintf(p.Stdout, "\nlet it go on:        %s", p.Hint("redrive continue %d", r.ID))
+	}
 	if r.State == store.RedriveRunning {
 		fmt.Fprintf(p.Stdout, "\ndrive it from here:  %s\nend it:              %s\n", p.Hint("redrive run %d", r.ID), p.Hint("redrive cancel %d", r.ID))
 	}
@@ -184,32 +196,46 @@ func (p commands) redriveRunCommand() *cobra.Command {
 	return cmd
 }
 
+func (p commands) redriveContinueCommand() *cobra.Command {
+	return p.decideCommand(&cobra.Command{
+		Use:   "continue ID",
+		Short: "Let a redrive go on that has stopped",
+		Long: `Let a redrive go on that has stopped, because its first message was not delivered (--first), or because too many attempts
+failed (--stop-at). The others follow, and the share of failed attempts is counted anew.`,
+		Example: `  postrider redrive continue 3 --because 'the receiver accepts them now'`,
+	}, "ContinueRedrive", deadletter.Store.ContinueRedrive, "redrive %d goes on; %s of %s were sent back\n")
+}
+
 func (p commands) redriveCancelCommand() *cobra.Command {
-	var by, because string
-	cmd := &cobra.Command{
+	return p.decideCommand(&cobra.Command{
 		Use:     "cancel ID",
 		Short:   "End a running redrive; what it has sent back stays so",
 		Example: `  postrider redrive cancel 3`,
-		Args:    program.ExactArgs("the ID of a redrive"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := redriveID(args[0])
+	}, "CancelRedrive", deadletter.Store.CancelRedrive, "redrive %d is cancelled; %s of %s were sent back\n")
+}
+
+// decideCommand completes a command that decides about a running redrive.
+func (p commands) decideCommand(cmd *cobra.Command, a admin.Action, do func(deadletter.Store, context.Context, int64, string) (store.Redrive, error), done string) *cobra.Command {
+	var by, because string
+	cmd.Args = program.ExactArgs("the ID of a redrive")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := redriveID(args[0])
+		if err != nil {
+			return err
+		}
+		return p.WithStore(cmd, func(b *backend.Outbox) error {
+			var r store.Redrive
+			c := admin.Change{Action: a, On: fmt.Sprintf("redrive %d", id), Path: fmt.Sprintf("/redrives/%d", id), Reason: because}
+			err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
+				r, err = do(deadletter.New(db), cmd.Context(), id, by)
+				return err
+			})
 			if err != nil {
 				return err
 			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				var r store.Redrive
-				c := admin.Change{Action: "CancelRedrive", On: fmt.Sprintf("redrive %d", id), Path: fmt.Sprintf("/redrives/%d", id), Reason: because}
-				err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
-					r, err = deadletter.New(db).CancelRedrive(cmd.Context(), id, by)
-					return err
-				})
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(p.Stdout, "redrive %d is cancelled; %s of %s were sent back\n", id, output.Number(r.Done), output.Plural(r.Selected, "dead letter"))
-				return nil
-			})
-		},
+			_, err = fmt.Fprintf(p.Stdout, done, id, output.Number(r.Done), output.Plural(r.Selected, "dead letter"))
+			return err
+		})
 	}
 	program.ByFlag(cmd, &by, p.Operator())
 	program.WhyFlag(cmd, &because)

@@ -6,10 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/pause"
+	"github.com/postrider/postrider/store"
 )
 
 func (p commands) pauseCommand() *cobra.Command {
@@ -31,7 +34,12 @@ silent meanwhile.`,
 			}
 			q.Relay = args[0]
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				paused, err := pause.New(b).Pause(cmd.Context(), q)
+				var paused store.Pause
+				c := admin.Change{Action: "PauseRelay", On: q.Relay, Reason: q.Reason}
+				err := p.Act(cmd.Context(), b, q.By, c, func(db held.Database) (err error) {
+					paused, err = pause.New(db).Pause(cmd.Context(), q)
+					return err
+				})
 				if err != nil {
 					return err
 				}
@@ -57,6 +65,7 @@ silent meanwhile.`,
 }
 
 func (p commands) resumeCommand() *cobra.Command {
+	var by, reason string
 	cmd := &cobra.Command{
 		Use:     "resume NAME",
 		Short:   "Resume a paused relay or consumer",
@@ -64,7 +73,12 @@ func (p commands) resumeCommand() *cobra.Command {
 		Args:    program.ExactArgs("the NAME of a relay or consumer"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				ended, err := pause.New(b).Resume(cmd.Context(), args[0])
+				var ended store.Pause
+				c := admin.Change{Action: "ResumeRelay", On: args[0], Reason: reason}
+				err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
+					ended, err = pause.New(db).Resume(cmd.Context(), args[0])
+					return err
+				})
 				if err != nil {
 					return err
 				}
@@ -75,6 +89,8 @@ func (p commands) resumeCommand() *cobra.Command {
 		},
 	}
 	p.CompleteArgs(cmd, 1, paused)
+	program.ByFlag(cmd, &by, p.Operator())
+	program.WhyFlag(cmd, &reason)
 	return cmd
 }
 

@@ -1,0 +1,176 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// judged is a store in which a test says what became of the messages of a redrive.
+type judged struct {
+	*memory.Store
+	n *store.Redriven
+}
+
+func (j judged) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	return j.Store.Change(ctx, op, func(w store.Writer) error { return f(judgedWriter{w, j.n}) })
+}
+
+type judgedWriter struct {
+	store.Writer
+	n *store.Redriven
+}
+
+func (j judgedWriter) Redriven(context.Context, int64) (store.Redriven, error) { return *j.n, nil }
+
+// guarded starts a redrive of n dead letters. step makes its next step when its time has come.
+func guarded(t *testing.T, n int, p deadletter.Plan) (s deadletter.Store, became *store.Redriven, step func() store.Redrive) {
+	t.Helper()
+	became = new(store.Redriven)
+	s = deadletter.New(judged{withDead(t, memory.Config{}, n), became})
+	r, err := s.StartRedrive(t.Context(), p)
+	must(t, err)
+	return s, became, func() store.Redrive {
+		t.Helper()
+		for {
+			before := r
+			next, wait, err := s.StepRedrive(t.Context(), r.ID, 0)
+			must(t, err)
+			if r = next; wait == 0 || r.Done != before.Done || r.Guard.Stopped != before.Guard.Stopped {
+				return r
+			}
+			time.Sleep(wait)
+			if !before.NextAt.IsZero() && r.NextAt != before.NextAt {
+				return r
+			}
+		}
+	}
+}
+
+// TestFirstMessageFirst: the others follow when the first message was delivered; if it fails, or waits for five minutes, somebody decides.
+func TestFirstMessageFirst(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		became store.Redriven
+		stops  store.RedriveStop
+	}{
+		"delivered":                {store.Redriven{}, ""},
+		"failed, and is retried":   {store.Redriven{Parked: 1, Failing: 1}, store.StoppedFirst},
+		"is a dead letter again":   {store.Redriven{Dead: 1}, store.StoppedFirst},
+		"waits behind another one": {store.Redriven{Parked: 1}, store.StoppedWaiting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				s, became, step := guarded(t, 10, deadletter.Plan{First: true})
+				*became = store.Redriven{Parked: 1}
+				if r := step(); r.Done != 1 || r.State != store.RedriveRunning {
+					t.Fatalf("it begins with %d messages: %+v", r.Done, r)
+				}
+				*became = tt.became
+				r := step()
+				for time.Since(began) < 10*time.Minute && r.Done == 1 && r.Stopped() == "" {
+					r = step()
+				}
+				if took := time.Since(began); tt.stops == store.StoppedWaiting && (took < 5*time.Minute || took > 6*time.Minute) {
+					t.Errorf("it asks after %s", took)
+				}
+				if r.Stopped() != tt.stops || r.Done != map[bool]int64{true: 10, false: 1}[tt.stops == ""] {
+					t.Fatalf("it has sent %d, stopped %q", r.Done, r.Stopped())
+				}
+				if tt.stops == "" {
+					return
+				}
+				if _, err := s.Drive(t.Context(), r.ID, nil); !errors.Is(err, deadletter.ErrStopped) {
+					t.Errorf("driving it: %v", err)
+				}
+				for shown, err := range s.ListRedrives(t.Context(), store.RedriveRunning) {
+					if must(t, err); shown.Stopped() != tt.stops {
+						t.Errorf("the list says %q", shown.Stopped())
+					}
+				}
+				_, err := s.ContinueRedrive(t.Context(), r.ID, "eva")
+				must(t, err)
+				if _, err := s.ContinueRedrive(t.Context(), r.ID, "eva"); !errors.Is(err, deadletter.ErrNotStopped) {
+					t.Errorf("a second time: %v", err)
+				}
+				if r := step(); r.Done != 10 || r.State != store.RedriveFinished || r.Guard.ContinuedBy != "eva" {
+					t.Errorf("continued, it has sent %d: %+v", r.Done, r)
+				}
+			})
+		})
+	}
+}
+
+// TestRedriveStops: when more than the share of first attempts fail, of 20 or more; continued, it counts anew.
+func TestRedriveStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, became, step := guarded(t, 300, deadletter.Plan{StopAt: 0.10, Rate: 40})
+		r := step()
+		for r.Done < 20 {
+			*became = store.Redriven{Parked: 5, Failing: 5}
+			r = step()
+		}
+		for n := 0; r.Stopped() == "" && n < 100; n++ { // 5 of 20 and more have failed
+			r = step()
+		}
+		if r.Stopped() != store.StoppedLimit || r.Done > 40 || r.Guard.Failed != 5 || r.Guard.Made < 20 {
+			t.Fatalf("it has sent %d and is stopped %q: %+v", r.Done, r.Stopped(), r.Guard)
+		}
+		sent := r.Done
+		time.Sleep(time.Hour)
+		if r = step(); r.Done != sent {
+			t.Errorf("stopped, it has sent %d more", r.Done-sent)
+		}
+		_, err := s.ContinueRedrive(t.Context(), r.ID, "eva")
+		must(t, err)
+		for n := 0; r.State == store.RedriveRunning && n < 1000; n++ { // nothing fails any more
+			if r = step(); r.Stopped() != "" {
+				t.Fatalf("it stops again: %+v", r.Guard)
+			}
+		}
+		if r.State != store.RedriveFinished || r.Done != 300 {
+			t.Errorf("continued: %+v", r)
+		}
+	})
+}
+
+// TestGuardedRedriveWaitsForAttempts: it does not send everything before the first attempts can fail.
+func TestGuardedRedriveWaitsForAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, became, step := guarded(t, 1000, deadletter.Plan{StopAt: 0.05})
+		for range 10 {
+			r := step()
+			*became = store.Redriven{Parked: r.Done}
+		}
+		if became.Parked > 200 {
+			t.Errorf("%d messages wait for their first attempt", became.Parked)
+		}
+	})
+}
+
+// TestPlansOfGuards: shares are from 0 to 1, and a single message needs no guard.
+func TestPlansOfGuards(t *testing.T) {
+	t.Parallel()
+	s := deadletter.New(withDead(t, memory.Config{}, 1))
+	for _, share := range []float64{-0.1, 1, 5} {
+		if _, err := s.StartRedrive(t.Context(), deadletter.Plan{StopAt: share}); err == nil {
+			t.Errorf("a share of %v is accepted", share)
+		}
+	}
+	r, err := s.StartRedrive(t.Context(), deadletter.Plan{First: true})
+	if must(t, err); r.Guard != nil {
+		t.Errorf("one message has a guard: %+v", r.Guard)
+	}
+	if _, err := s.ContinueRedrive(t.Context(), r.ID, "eva"); !errors.Is(err, deadletter.ErrNotStopped) {
+		t.Errorf("continued without a guard: %v", err)
+	}
+}
