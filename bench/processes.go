@@ -95,7 +95,7 @@ func processesName(count int) string {
 func (s *share) prepare(ctx context.Context) (err error) {
 	number := relays.Add(1)
 	s.prefix, s.name = fmt.Sprintf("procs%d_", number), fmt.Sprintf("bench-%d", number)
-	if s.store, err = s.b.storeWith(ctx, postgres.Config{Prefix: s.prefix, Notify: true}); err != nil {
+	if s.store, err = s.b.storeWith(ctx, postgres.Config{Prefix: s.prefix}); err != nil {
 		return err
 	}
 	for i := range s.count {

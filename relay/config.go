@@ -123,7 +123,8 @@ type Config struct {
 	LeaseTTL time.Duration
 	// PollMin and PollMax bound the wait between two polls of the outbox: it starts at PollMin after work was found and doubles
 	// up to PollMax. Wake-ups are additional. Polls for parked messages that are due are also at least PollMin apart, so a
-	// retry can be that much later than its backoff. Defaults: 25 ms and 1 s.
+	// retry can be that much later than its backoff; if none is known to become due, they are PollMax apart, by default 1 s.
+	// Defaults: 25 ms and 100 ms.
 	PollMin, PollMax time.Duration
 	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many outcomes, whichever comes
 	// first. Defaults: 5 ms and 1,000.
@@ -153,6 +154,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Version is shown to operators with the process. Default: none.
 	Version string
+
+	pollDue time.Duration // the wait for parked messages, and after a failed poll
 }
 
 // Start says where a relay that is new to the log begins.
@@ -217,7 +220,8 @@ func (c Config) complete() (Config, error) {
 	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 15*time.Second)
 	c.PollMin = cmp.Or(c.PollMin, 25*time.Millisecond)
-	c.PollMax = max(cmp.Or(c.PollMax, time.Second), c.PollMin)
+	c.pollDue = max(cmp.Or(c.pollDue, c.PollMax, time.Second), c.PollMin)
+	c.PollMax = max(cmp.Or(c.PollMax, 100*time.Millisecond), c.PollMin)
 	c.SettleInterval = cmp.Or(c.SettleInterval, 5*time.Millisecond)
 	c.SettleBatch = cmp.Or(c.SettleBatch, 1000)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)

@@ -29,7 +29,7 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 			if ctx.Err() == nil && !failing {
 				r.cfg.Logger.Warn("relay cannot read the outbox and keeps trying", "relay", r.cfg.Name, "error", err)
 			}
-			failing, wait, again = true, r.cfg.PollMax, false
+			failing, wait, again = true, r.cfg.pollDue, false
 		case found > 0:
 			wait = r.cfg.PollMin
 		default:

@@ -44,10 +44,9 @@ type Config struct {
 	// synchronous_commit off: a crash of the server can otherwise undo what was already delivered. A fetch that finds messages
 	// flushes the write-ahead log if necessary. Default: off.
 	DeliverAfterFlush bool
-	// Notify notifies relays in other processes of commits: Wake sends at most one pg_notify per NotifyEvery, on a connection of the
-	// pool, outside any transaction. Default: off, other processes find messages by polling.
-	Notify bool
-	// NotifyEvery is the shortest time between two notifications. Default: 2 ms.
+	// NotifyEvery is the shortest time between two notifications, by which Wake wakes relays in other processes, on a connection of
+	// the pool, outside any transaction. They are sent only while a relay listens. Default: 2 ms. Negative: none, other processes find
+	// messages by polling.
 	NotifyEvery time.Duration
 	// ListenDSN is the address at which Listen receives notifications of other processes: the server itself or a pooler in session
 	// mode, since LISTEN belongs to a session. Default: "", Listen returns at once.
@@ -96,9 +95,6 @@ func (c Config) validate() error {
 	}
 	if c.IdleTimeout > 0 && c.IdleTimeout < time.Millisecond {
 		faults = append(faults, fmt.Errorf("IdleTimeout is %s: it must be at least 1ms, or negative for no limit", c.IdleTimeout))
-	}
-	if c.NotifyEvery < 0 {
-		faults = append(faults, fmt.Errorf("NotifyEvery is %s: it must be positive", c.NotifyEvery))
 	}
 	return errors.Join(faults...)
 }

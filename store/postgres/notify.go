@@ -3,18 +3,21 @@ package postgres
 import (
 	"context"
 	"crypto/md5"
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/internal/address"
 )
 
-// Wake implements store.Outbox: it wakes relays of this process at once and, if Config.Notify is on, those of other processes by
-// a notification.
+// Wake implements store.Outbox: it wakes relays of this process at once, and those of other processes that listen by a notification.
 func (s *Store) Wake() {
 	s.wake.Wake()
 	if s.notifier != nil {
@@ -27,67 +30,110 @@ func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe(
 
 // channel is the channel on which the processes of one outbox notify each other. The hash keeps its name within 63 bytes.
 func (n names) channel() string {
-	sum := md5.Sum([]byte(n.schema + "." + n.prefix))
+	sum := n.sum()
 	return "postrider_" + hex.EncodeToString(sum[:8])
 }
+
+// listening is the number of the advisory lock that every listener shares: whoever cannot have it alone knows that somebody listens.
+// It ends with the listener's connection.
+func (n names) listening() int64 {
+	sum := n.sum()
+	return int64(binary.BigEndian.Uint64(sum[8:]))
+}
+
+func (n names) sum() [md5.Size]byte { return md5.Sum([]byte(n.schema + "." + n.prefix)) }
+
+const (
+	// notifySQL notifies if somebody listens.
+	notifySQL = `select pg_catalog.pg_notify($1::text, $2::text) where not pg_catalog.pg_try_advisory_xact_lock($3::bigint)`
+	// notifyTimeout limits one notification, so that an unresponsive database blocks at most one connection.
+	notifyTimeout = 5 * time.Second
+	// unheardFor is the pause after a notification that nobody would have heard, or that failed. Whoever begins to listen looks for
+	// messages at once.
+	unheardFor = time.Second
+)
 
 // notifier sends notifications, the first at once and then at most one per interval, outside any transaction: notifications
 // inside the publishing transactions would serialize their commits.
 type notifier struct {
 	store   *Store
+	process string        // the payload, by which a process knows its own notifications
 	pending chan struct{} // capacity 1: several wakes before it is read count as one
-	stop    context.CancelFunc
+	life    context.Context
+	end     context.CancelFunc
+	failing bool
+
+	mu      sync.Mutex
+	started bool
 	done    sync.WaitGroup
 }
 
-func startNotifier(s *Store) *notifier {
-	ctx, cancel := context.WithCancel(context.Background())
-	n := &notifier{store: s, pending: make(chan struct{}, 1), stop: cancel}
-	n.done.Go(func() { n.run(ctx) })
+func newNotifier(s *Store) *notifier {
+	n := &notifier{store: s, process: rand.Text(), pending: make(chan struct{}, 1)}
+	n.life, n.end = context.WithCancel(context.Background())
 	return n
 }
 
 func (n *notifier) wake() {
 	select {
 	case n.pending <- struct{}{}:
-	default:
+		n.start()
+	default: // it has not begun with the one before
+	}
+}
+
+// start starts the goroutine with the first wake.
+func (n *notifier) start() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.started && n.life.Err() == nil {
+		n.started = true
+		n.done.Go(n.run)
 	}
 }
 
 func (n *notifier) close() {
-	n.stop()
+	n.mu.Lock()
+	n.end()
+	n.mu.Unlock()
 	n.done.Wait()
 }
 
-// notifyTimeout limits one notification, so that an unresponsive database blocks at most one connection.
-const notifyTimeout = 5 * time.Second
-
-func (n *notifier) run(ctx context.Context) {
+func (n *notifier) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-n.life.Done():
 			return
 		case <-n.pending:
 		}
-		if err := n.send(ctx); err != nil && ctx.Err() == nil {
-			n.store.config.Logger.Warn("postrider: notifying other processes failed; they find the messages by polling", "error", err)
+		pause := unheardFor
+		if n.send() {
+			pause = n.store.config.NotifyEvery
 		}
-		timer.Reset(n.store.config.NotifyEvery)
+		timer.Reset(pause)
 		select {
-		case <-ctx.Done():
+		case <-n.life.Done():
 			return
 		case <-timer.C:
 		}
 	}
 }
 
-func (n *notifier) send(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+// send reports whether there was somebody to notify.
+func (n *notifier) send() (heard bool) {
+	ctx, cancel := context.WithTimeout(n.life, notifyTimeout)
 	defer cancel()
-	_, err := n.store.pool.Exec(ctx, "select pg_catalog.pg_notify($1::text, '')", n.store.names.channel())
-	return err
+	tag, err := n.store.pool.Exec(ctx, notifySQL, n.store.names.channel(), n.process, n.store.names.listening())
+	if n.life.Err() != nil {
+		return false
+	}
+	if err != nil && !n.failing && !errors.Is(err, ErrDriver) { // with another driver, relays poll
+		n.store.config.Logger.Warn("postrider: notifying other processes failed; they find the messages by polling", "error", err)
+	}
+	n.failing = err != nil
+	return err == nil && tag.RowsAffected() > 0
 }
 
 // Listen pauses before it reconnects; the pause doubles up to a limit.
@@ -101,13 +147,13 @@ func (s *Store) Listen(ctx context.Context) error {
 	if s.config.ListenDSN == "" {
 		return nil
 	}
-	config, err := pgx.ParseConfig(s.config.ListenDSN)
+	config, err := pgxpool.ParseConfig(s.config.ListenDSN) // it may have options of a pool
 	if err != nil {
 		return fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
 	}
 	pause := reconnectAfter
 	for ctx.Err() == nil {
-		listened, err := s.listen(ctx, config)
+		listened, err := s.listen(ctx, config.ConnConfig)
 		if ctx.Err() != nil {
 			break
 		}
@@ -138,12 +184,18 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) (listened bo
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
 		return false, err
 	}
+	if _, err := conn.Exec(ctx, "select pg_catalog.pg_advisory_lock_shared($1::bigint)", s.names.listening()); err != nil {
+		return false, err
+	}
 	// Find what was committed while nobody listened.
 	s.wake.Wake()
 	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return true, err
 		}
-		s.wake.Wake()
+		if s.notifier == nil || n.Payload != s.notifier.process {
+			s.wake.Wake()
+		}
 	}
 }

@@ -24,7 +24,7 @@ type Store struct {
 	sql        statements
 	migrations *migrate.Set
 	wake       signal.Broadcast
-	notifier   *notifier // nil unless Config.Notify
+	notifier   *notifier // nil if Config.NotifyEvery is negative
 	heartbeats *ownConn
 	places     chan struct{} // slots for limited transactions; nil: any number
 
@@ -104,8 +104,8 @@ func newStore(pool pool, c Config) (*Store, error) {
 		s.places = make(chan struct{}, n)
 	}
 	s.rowBytes.Store(assumedRowBytes)
-	if c.Notify {
-		s.notifier = startNotifier(s)
+	if c.NotifyEvery > 0 {
+		s.notifier = newNotifier(s)
 	}
 	return s, nil
 }

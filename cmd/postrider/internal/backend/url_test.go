@@ -19,13 +19,17 @@ func TestLocate(t *testing.T) {
 		"postgresql://h/d?a=1":                    {kind: "postgres", dsn: "postgresql://h/d?a=1", shown: "postgresql://h/d?a=1"},
 		"postgres://h/d?password=secret":          {kind: "postgres", dsn: "postgres://h/d?password=secret", shown: "postgres://h/d"},
 		"postgres://h/d?prefix=p_":                {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?prefix=p_", store: config.Store{Prefix: "p_"}},
-		"postgres://h/d?notify=5ms":               {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: 5 * time.Millisecond, ListenURL: "postgres://h/d"}},
+		"postgres://h/d?notify=5ms":               {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=5ms", store: config.Store{Notify: new(5 * time.Millisecond)}},
+		"postgres://h/d?notify=0s":                {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?notify=0s", store: config.Store{Notify: new(time.Duration(0))}},
 		"postgres://h/d?deliver_after_flush=true": {kind: "postgres", dsn: "postgres://h/d", shown: "postgres://h/d?deliver_after_flush=true", store: config.Store{DeliverAfterFlush: true}},
 		"mysql://u:secret@h/d?prefix=p_&tls=true": {kind: "mysql", dsn: "mysql://u:secret@h/d?tls=true", shown: "mysql://u@h/d?prefix=p_&tls=true", store: config.Store{Prefix: "p_"}},
 		"mariadb://h:3307/d":                      {kind: "mysql", dsn: "mariadb://h:3307/d", shown: "mariadb://h:3307/d"},
 	} {
 		got, err := locate(config.Store{URL: url})
 		want.store.URL = url
+		if want.kind == kindPostgres && (want.store.Notify == nil || *want.store.Notify > 0) {
+			want.store.ListenURL = want.dsn
+		}
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is read as %+v, %v; want %+v", url, got, err, want)
 		}
