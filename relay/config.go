@@ -122,9 +122,9 @@ type Config struct {
 	// tenths of it and is renewed every third of it, or every tenth while there are other processes. Default: 15 s.
 	LeaseTTL time.Duration
 	// PollMin and PollMax bound the wait between two polls of the outbox: it starts at PollMin after work was found and doubles
-	// up to PollMax. Wake-ups are additional. Polls for parked messages that are due are also at least PollMin apart, so a
-	// retry can be that much later than its backoff; if none is known to become due, they are PollMax apart, by default 1 s.
-	// Defaults: 25 ms and 100 ms.
+	// up to PollMax. Wake-ups are additional, and so is a look for new sequences every 100 ms if the store has a cheap one
+	// (store.Prober). Polls for parked messages that are due are also at least PollMin apart, so a retry can be that much later
+	// than its backoff. Defaults: 25 ms and 1 s.
 	PollMin, PollMax time.Duration
 	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many outcomes, whichever comes
 	// first. Defaults: 5 ms and 1,000.
@@ -154,8 +154,6 @@ type Config struct {
 	Logger *slog.Logger
 	// Version is shown to operators with the process. Default: none.
 	Version string
-
-	pollDue time.Duration // the wait for parked messages, and after a failed poll
 }
 
 // Start says where a relay that is new to the log begins.
@@ -220,8 +218,7 @@ func (c Config) complete() (Config, error) {
 	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
 	c.LeaseTTL = cmp.Or(c.LeaseTTL, 15*time.Second)
 	c.PollMin = cmp.Or(c.PollMin, 25*time.Millisecond)
-	c.pollDue = max(cmp.Or(c.pollDue, c.PollMax, time.Second), c.PollMin)
-	c.PollMax = max(cmp.Or(c.PollMax, 100*time.Millisecond), c.PollMin)
+	c.PollMax = max(cmp.Or(c.PollMax, time.Second), c.PollMin)
 	c.SettleInterval = cmp.Or(c.SettleInterval, 5*time.Millisecond)
 	c.SettleBatch = cmp.Or(c.SettleBatch, 1000)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)

@@ -28,7 +28,7 @@ func (r *Relay) dueLoop(ctx context.Context) {
 		if again {
 			wait = time.Millisecond
 		} else if err != nil {
-			wait = r.cfg.pollDue
+			wait = r.cfg.PollMax
 		}
 		if !r.dueWait(ctx, woken, began, wait) {
 			return
@@ -42,9 +42,9 @@ func (r *Relay) untilDue(began time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nextDue.IsZero() || r.circuit.open() || r.closed() || r.dueFull { // the loop is woken when these states end
-		return r.cfg.pollDue
+		return r.cfg.PollMax
 	}
-	return min(r.cfg.pollDue, max(time.Until(r.nextDue), time.Until(began.Add(r.cfg.PollMin)), time.Millisecond))
+	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(r.cfg.PollMin)), time.Millisecond))
 }
 
 // dueAt records that a parked message is due at a given time.

@@ -12,14 +12,12 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// fetchLoop reads fresh messages: when woken (see pace), when there is more, and otherwise after a wait that doubles from
-// PollMin to PollMax while nothing is found.
+// fetchLoop reads fresh messages: when woken (see pace), when there is more, when there is a new sequence (see await), and otherwise
+// after a wait that doubles from PollMin to PollMax while nothing is found.
 func (r *Relay) fetchLoop(ctx context.Context) {
 	woken, end := r.store.Subscribe()
 	defer end()
 	wait, failing := r.cfg.PollMin, false
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	var arrivals pace
 	for by := WokenByPoll; ; {
 		found, again, err := r.fetchRound(ctx, by)
@@ -29,7 +27,7 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 			if ctx.Err() == nil && !failing {
 				r.cfg.Logger.Warn("relay cannot read the outbox and keeps trying", "relay", r.cfg.Name, "error", err)
 			}
-			failing, wait, again = true, r.cfg.pollDue, false
+			failing, wait, again = true, r.cfg.PollMax, false
 		case found > 0:
 			wait = r.cfg.PollMin
 		default:
@@ -46,24 +44,68 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 			by = WokenByRoom
 			continue
 		}
-		timer.Reset(wait)
-		select {
-		case <-r.life.Done():
+		if by = r.await(ctx, woken, wait); by == "" {
 			return
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			by = WokenByPoll
-		case <-r.fetchWake:
-			by = WokenByRoom
-		case <-woken:
-			by = WokenByCommit
+		}
+		if by == WokenByCommit || by == WokenByProbe {
 			wait = r.cfg.PollMin
-			if arrivals.fast {
-				r.gather(ctx)
-			}
+		}
+		if by == WokenByCommit && arrivals.fast {
+			r.gather(ctx)
 		}
 	}
+}
+
+// probeEvery is how often a relay that waits for longer looks for a new sequence.
+const probeEvery = 100 * time.Millisecond
+
+// await waits for the next fetch, and returns why it comes; "" when the relay ends.
+func (r *Relay) await(ctx context.Context, woken <-chan struct{}, wait time.Duration) WokenBy {
+	until := time.Now().Add(wait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if r.prober != nil {
+			timer.Reset(min(time.Until(until), probeEvery))
+		}
+		select {
+		case <-r.life.Done():
+			return ""
+		case <-ctx.Done():
+			return ""
+		case <-timer.C:
+			if !time.Now().Before(until) {
+				return WokenByPoll
+			}
+			if r.probe(ctx) {
+				return WokenByProbe
+			}
+		case <-r.fetchWake:
+			return WokenByRoom
+		case <-woken:
+			return WokenByCommit
+		}
+	}
+}
+
+// probe reports whether the log has a new sequence since the last probe, if this process would read it. The message may not be
+// committed yet: the fetches that follow find it.
+func (r *Relay) probe(ctx context.Context) bool {
+	r.mu.Lock()
+	idle := len(r.partitions) == 0 || r.circuit.open()
+	r.mu.Unlock()
+	if idle {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
+	defer cancel()
+	last, err := r.prober.LastSequence(ctx)
+	if err != nil {
+		return false // the next poll says why
+	}
+	changed := last != r.lastProbed
+	r.lastProbed = last
+	return changed
 }
 
 // pace measures how fast messages arrive. If they arrive fast, a wake-up waits for more of them: a fetch costs the database

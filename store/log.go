@@ -41,6 +41,13 @@ type Log interface {
 	Subscribe() (<-chan struct{}, func())
 }
 
+// Prober is optional for a Log whose messages other processes publish without waking this one.
+type Prober interface {
+	// LastSequence returns the highest sequence that any message of the log has been given, by one statement that costs much less than
+	// a Fetch. It may have been given in a transaction that is still open.
+	LastSequence(ctx context.Context) (int64, error)
+}
+
 // Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's Next
 // covers the batch, and how to move within it (see Batch).
 type Cursor struct {

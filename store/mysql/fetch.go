@@ -101,6 +101,17 @@ type freshGroup struct {
 	cut    bool // a row did not fit: the group ends before it
 }
 
+// lastSequenceSQL is answered from the end of the primary key.
+const lastSequenceSQL = `SELECT COALESCE(MAX(seq), 0) FROM {prefix}log`
+
+var _ store.Prober = (*Store)(nil)
+
+// LastSequence implements store.Prober.
+func (s *Store) LastSequence(ctx context.Context) (last int64, err error) {
+	err = txn{s: s, on: s.db}.get(ctx, lastSequenceSQL, nil, &last)
+	return last, s.cfg.explain("read the sequence of the log", err)
+}
+
 // Fetch implements store.Log. It is one round trip, and more if there are gaps to close, which only a named relay does.
 func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	f, err := s.newFetch(name, req)
