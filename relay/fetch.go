@@ -12,16 +12,18 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// fetchLoop reads fresh messages: when woken (see pace), when there is more, when there is a new sequence (see await), and otherwise
-// after a wait that doubles from PollMin to PollMax while nothing is found.
+// fetchLoop reads fresh messages: when woken (see pace), when there is more, and otherwise after a wait that doubles from
+// PollMin to PollMax while nothing is found.
 func (r *Relay) fetchLoop(ctx context.Context) {
 	woken, end := r.store.Subscribe()
 	defer end()
 	wait, failing := r.cfg.PollMin, false
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	var arrivals pace
 	for by := WokenByPoll; ; {
 		found, again, err := r.fetchRound(ctx, by)
-		arrivals.note(found, time.Now())
+		arrivals.note(by, found, time.Now())
 		switch {
 		case err != nil:
 			if ctx.Err() == nil && !failing {
@@ -44,85 +46,47 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 			by = WokenByRoom
 			continue
 		}
-		if by = r.await(ctx, woken, wait); by == "" {
-			return
-		}
-		if by == WokenByCommit || by == WokenByProbe {
-			wait = r.cfg.PollMin
-		}
-		if by == WokenByCommit && arrivals.fast {
-			r.gather(ctx)
-		}
-	}
-}
-
-// probeEvery is how often a relay that waits for longer looks for a new sequence.
-const probeEvery = 100 * time.Millisecond
-
-// await waits for the next fetch, and returns why it comes; "" when the relay ends.
-func (r *Relay) await(ctx context.Context, woken <-chan struct{}, wait time.Duration) WokenBy {
-	until := time.Now().Add(wait)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		if r.prober != nil {
-			timer.Reset(min(time.Until(until), probeEvery))
-		}
+		timer.Reset(wait)
 		select {
 		case <-r.life.Done():
-			return ""
+			return
 		case <-ctx.Done():
-			return ""
+			return
 		case <-timer.C:
-			if !time.Now().Before(until) {
-				return WokenByPoll
-			}
-			if r.probe(ctx) {
-				return WokenByProbe
-			}
+			by = WokenByPoll
 		case <-r.fetchWake:
-			return WokenByRoom
+			by = WokenByRoom
 		case <-woken:
-			return WokenByCommit
+			by = WokenByCommit
+			wait = r.cfg.PollMin
+			r.gather(ctx, arrivals.gatherFor(r.cfg.PollMin))
 		}
 	}
-}
-
-// probe reports whether the log has a new sequence since the last probe, if this process would read it. The message may not be
-// committed yet: the fetches that follow find it.
-func (r *Relay) probe(ctx context.Context) bool {
-	r.mu.Lock()
-	idle := len(r.partitions) == 0 || r.circuit.open()
-	r.mu.Unlock()
-	if idle {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
-	defer cancel()
-	last, err := r.prober.LastSequence(ctx)
-	if err != nil {
-		return false // the next poll says why
-	}
-	changed := last != r.lastProbed
-	r.lastProbed = last
-	return changed
 }
 
 // pace measures how fast messages arrive. If they arrive fast, a wake-up waits for more of them: a fetch costs the database
-// about as much for one message as for ten, and a fetch per commit would take a core away from publishers.
+// about as much for one message as for ten, and a fetch per commit would take a core away from publishers. If commits one after another
+// bring no messages, wake-ups wait as long as polls do.
 type pace struct {
 	since time.Time
 	found int
 	fast  bool
+	empty int // wake-ups one after another after which nothing was found
 }
 
 const (
 	paceWindow  = 50 * time.Millisecond
 	gatherAbove = 2000 // messages per second
 	gatherFor   = 2 * time.Millisecond
+	manyEmpty   = 8
 )
 
-func (p *pace) note(found int, now time.Time) {
+func (p *pace) note(by WokenBy, found int, now time.Time) {
+	if by == WokenByCommit && found == 0 {
+		p.empty++
+	} else {
+		p.empty = 0
+	}
 	p.found += found
 	if d := now.Sub(p.since); d >= paceWindow {
 		p.fast = float64(p.found) >= gatherAbove*d.Seconds()
@@ -130,9 +94,23 @@ func (p *pace) note(found int, now time.Time) {
 	}
 }
 
+// gatherFor returns how long a wake-up waits for more messages.
+func (p *pace) gatherFor(pollMin time.Duration) time.Duration {
+	switch {
+	case p.fast:
+		return gatherFor
+	case p.empty >= manyEmpty:
+		return pollMin
+	}
+	return 0
+}
+
 // gather waits for more messages to arrive, unless something else asks for a fetch.
-func (r *Relay) gather(ctx context.Context) {
-	t := time.NewTimer(gatherFor)
+func (r *Relay) gather(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -51,7 +51,6 @@ type WokenBy string
 const (
 	WokenByCommit WokenBy = "commit" // messages were committed, as far as this process can tell
 	WokenByPoll   WokenBy = "poll"   // the wait between two polls is over
-	WokenByProbe  WokenBy = "probe"  // the log has a new sequence
 	WokenByRoom   WokenBy = "room"   // there is more to read, or the relay needs it
 )
 

@@ -66,8 +66,6 @@ type Relay struct {
 	slowFull      bool               // no more can be replaced
 	failures      logLimit
 	finder        store.HeldFinder // nil if the store does not implement it
-	prober        store.Prober     // nil if the store does not implement it
-	lastProbed    int64            // only fetchLoop uses it
 	nextDue       time.Time
 	dueFull       bool      // parked messages are not read because there is no room
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
@@ -105,7 +103,6 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
-	r.prober, _ = s.(store.Prober)
 	r.observer.Store(cfg.Observer)
 	r.changed = sync.NewCond(&r.mu)
 	r.life, r.endLife = context.WithCancel(context.Background())

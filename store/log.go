@@ -41,13 +41,6 @@ type Log interface {
 	Subscribe() (<-chan struct{}, func())
 }
 
-// Prober is optional for a Log whose messages other processes publish without waking this one.
-type Prober interface {
-	// LastSequence returns the highest sequence that any message of the log has been given, by one statement that costs much less than
-	// a Fetch. It may have been given in a transaction that is still open.
-	LastSequence(ctx context.Context) (int64, error)
-}
-
 // Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's Next
 // covers the batch, and how to move within it (see Batch).
 type Cursor struct {
@@ -114,9 +107,9 @@ type Entry struct {
 	Err error
 }
 
-// Listener is implemented by stores that can listen for commits of other processes. A relay runs Listen for its lifetime;
-// a notification is signaled through Subscribe. Listen returns nil at once if the store is not configured for it;
-// otherwise it blocks until ctx ends and reconnects by itself.
+// Listener is implemented by stores in which other processes publish. Each relay runs Listen for its lifetime; what it finds is
+// signaled through Subscribe. Listen blocks until ctx ends and reconnects by itself. It only makes delivery faster: a relay polls as
+// well.
 type Listener interface {
 	Listen(ctx context.Context) error
 }

@@ -30,7 +30,7 @@ var (
 	deadReasons  = []string{"attempts", "undecodable", "unhandled", "rejected"}
 	fetchResults = []string{"some", "none", "error"}
 	fetchKinds   = []string{"fresh", "late", "due"}
-	wakers       = []relay.WokenBy{relay.WokenByCommit, relay.WokenByPoll, relay.WokenByProbe, relay.WokenByRoom}
+	wakers       = []relay.WokenBy{relay.WokenByCommit, relay.WokenByPoll, relay.WokenByRoom}
 )
 
 // deadReason returns the label of a reason, which may be a handler's own text.

@@ -142,7 +142,7 @@ type inboxStatements struct {
 	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string
 	makeVersion, lockVersion, setVersion                                string
 	holdKeys, parkFailed, deadFailed, take                              string
-	lastSequence, allRemoved, countDelivered                            string
+	allRemoved, countDelivered                                          string
 	position, firstPosition, nextPosition                               string
 }
 
@@ -155,8 +155,8 @@ func newInboxStatements(n names) inboxStatements {
 		consumed:    n.expand(consumedSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdKeys: n.expand(holdKeysSQL), parkFailed: n.expand(parkFailedSQL), deadFailed: n.expand(deadFailedSQL),
-		take:         n.expand(takeSQL),
-		lastSequence: n.expand(lastSequenceSQL), allRemoved: n.expand(allRemovedSQL), countDelivered: n.expand(countDeliveredSQL),
+		take:       n.expand(takeSQL),
+		allRemoved: n.expand(allRemovedSQL), countDelivered: n.expand(countDeliveredSQL),
 		position: n.expand(positionSQL), firstPosition: n.expand(firstPositionSQL), nextPosition: n.expand(nextPositionSQL),
 	}
 }

@@ -7,14 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/postrider/postrider/internal/address"
 )
 
 // Wake implements store.Outbox: it wakes relays of this process at once, and those of other processes that listen by a notification.
@@ -34,60 +28,63 @@ func (n names) channel() string {
 	return "postrider_" + hex.EncodeToString(sum[:8])
 }
 
-// listening is the number of the advisory lock that every listener shares: whoever cannot have it alone knows that somebody listens.
-// It ends with the listener's connection.
-func (n names) listening() int64 {
+// listening is the advisory lock that every listener shares, so that publishers see that somebody listens. It ends with the listener's
+// connection.
+func (n names) listening() (class, object uint32) {
 	sum := n.sum()
-	return int64(binary.BigEndian.Uint64(sum[8:]))
+	return binary.BigEndian.Uint32(sum[8:]), binary.BigEndian.Uint32(sum[12:])
 }
 
 func (n names) sum() [md5.Size]byte { return md5.Sum([]byte(n.schema + "." + n.prefix)) }
 
 const (
-	// notifySQL notifies if somebody listens.
-	notifySQL = `select pg_catalog.pg_notify($1::text, $2::text) where not pg_catalog.pg_try_advisory_xact_lock($3::bigint)`
+	notifySQL = `select pg_catalog.pg_notify($1::text, $2::text)`
+	// heardSQL reports whether a session other than $3 has the lock of a listener.
+	heardSQL = `
+select exists (select from pg_catalog.pg_locks l where l.locktype = 'advisory'::text and l.classid = $1::oid and l.objid = $2::oid
+	and l.objsubid = 2::int2 and l.pid <> $3::int4
+	and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()))`
+
 	// notifyTimeout limits one notification, so that an unresponsive database blocks at most one connection.
 	notifyTimeout = 5 * time.Second
-	// unheardFor is the pause after a notification that nobody would have heard, or that failed. Whoever begins to listen looks for
-	// messages at once.
-	unheardFor = time.Second
+	// askEvery is how long the answer to heardSQL is used: reading the locks of the server costs more than a notification. Whoever begins
+	// to listen looks for messages first, and finds those of this time without notifications.
+	askEvery = time.Second
+	// notifyShare limits the part of the time in which a process notifies to a quarter, so that many publishers on a busy server
+	// notify less often.
+	notifyShare = 4
 )
 
 // notifier sends notifications, the first at once and then at most one per interval, outside any transaction: notifications
-// inside the publishing transactions would serialize their commits.
+// inside the publishing transactions would serialize their commits. It sends none while no other process listens.
 type notifier struct {
 	store   *Store
-	process string        // the payload, by which a process knows its own notifications
-	pending chan struct{} // capacity 1: several wakes before it is read count as one
+	process string // the payload, by which a process knows its own notifications
 	life    context.Context
 	end     context.CancelFunc
-	failing bool
+	done    sync.WaitGroup
 
 	mu      sync.Mutex
-	started bool
-	done    sync.WaitGroup
+	pending bool // several wakes before it is read count as one
+	running bool
+
+	asked   time.Time // these belong to run
+	heard   bool
+	failing bool
 }
 
 func newNotifier(s *Store) *notifier {
-	n := &notifier{store: s, process: rand.Text(), pending: make(chan struct{}, 1)}
+	n := &notifier{store: s, process: rand.Text()}
 	n.life, n.end = context.WithCancel(context.Background())
 	return n
 }
 
 func (n *notifier) wake() {
-	select {
-	case n.pending <- struct{}{}:
-		n.start()
-	default: // it has not begun with the one before
-	}
-}
-
-// start starts the goroutine with the first wake.
-func (n *notifier) start() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.started && n.life.Err() == nil {
-		n.started = true
+	n.pending = true
+	if !n.running && n.life.Err() == nil {
+		n.running = true
 		n.done.Go(n.run)
 	}
 }
@@ -99,103 +96,53 @@ func (n *notifier) close() {
 	n.done.Wait()
 }
 
+// run sends what is pending, and ends.
 func (n *notifier) run() {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
+	for n.take() {
 		select {
 		case <-n.life.Done():
-			return
-		case <-n.pending:
-		}
-		pause := unheardFor
-		if n.send() {
-			pause = n.store.config.NotifyEvery
-		}
-		timer.Reset(pause)
-		select {
-		case <-n.life.Done():
-			return
-		case <-timer.C:
+		case <-time.After(n.send()):
 		}
 	}
 }
 
-// send reports whether there was somebody to notify.
-func (n *notifier) send() (heard bool) {
+// take reports whether there is something to send, otherwise run ends.
+func (n *notifier) take() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.running = n.pending && n.life.Err() == nil
+	n.pending = false
+	return n.running
+}
+
+// send notifies if somebody listens, and returns how long to wait before the next notification.
+func (n *notifier) send() time.Duration {
 	ctx, cancel := context.WithTimeout(n.life, notifyTimeout)
 	defer cancel()
-	tag, err := n.store.pool.Exec(ctx, notifySQL, n.store.names.channel(), n.process, n.store.names.listening())
-	if n.life.Err() != nil {
-		return false
+	began := time.Now()
+	err := n.ask(ctx, began)
+	if err == nil && n.heard {
+		_, err = n.store.pool.Exec(ctx, notifySQL, n.store.names.channel(), n.process)
 	}
-	if err != nil && !n.failing && !errors.Is(err, ErrDriver) { // with another driver, relays poll
+	if err != nil && !n.failing && n.life.Err() == nil && !errors.Is(err, ErrDriver) { // with another driver, nobody is notified
 		n.store.config.Logger.Warn("postrider: notifying other processes failed; they find the messages by polling", "error", err)
 	}
 	n.failing = err != nil
-	return err == nil && tag.RowsAffected() > 0
+	if n.failing || !n.heard {
+		return askEvery
+	}
+	return max(n.store.config.NotifyEvery, (notifyShare-1)*time.Since(began))
 }
 
-// Listen pauses before it reconnects; the pause doubles up to a limit.
-const (
-	reconnectAfter    = 100 * time.Millisecond
-	reconnectAfterMax = 10 * time.Second
-)
-
-// Listen implements store.Listener on its own connection to Config.ListenDSN.
-func (s *Store) Listen(ctx context.Context) error {
-	if s.config.ListenDSN == "" {
+// ask finds out whether another process listens.
+func (n *notifier) ask(ctx context.Context, now time.Time) error {
+	if now.Sub(n.asked) < askEvery {
 		return nil
 	}
-	config, err := pgxpool.ParseConfig(s.config.ListenDSN) // it may have options of a pool
-	if err != nil {
-		return fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
+	class, object := n.store.names.listening()
+	err := n.store.pool.QueryRow(ctx, heardSQL, class, object, n.store.listener.Load()).Scan(&n.heard)
+	if err == nil {
+		n.asked = now
 	}
-	pause := reconnectAfter
-	for ctx.Err() == nil {
-		listened, err := s.listen(ctx, config.ConnConfig)
-		if ctx.Err() != nil {
-			break
-		}
-		if listened {
-			pause = reconnectAfter
-		}
-		s.config.Logger.Warn("postrider: listening for notifications failed; polling goes on", "error", err, "again_in", pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, reconnectAfterMax)
-	}
-	return nil
-}
-
-// listen receives notifications until the connection breaks, and reports whether it began to listen.
-func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) (listened bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx) // a failed close does no harm
-	}()
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
-		return false, err
-	}
-	if _, err := conn.Exec(ctx, "select pg_catalog.pg_advisory_lock_shared($1::bigint)", s.names.listening()); err != nil {
-		return false, err
-	}
-	// Find what was committed while nobody listened.
-	s.wake.Wake()
-	for {
-		n, err := conn.WaitForNotification(ctx)
-		if err != nil {
-			return true, err
-		}
-		if s.notifier == nil || n.Payload != s.notifier.process {
-			s.wake.Wake()
-		}
-	}
+	return err
 }

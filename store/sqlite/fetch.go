@@ -36,14 +36,6 @@ func fetchSQL(partitions int) string {
 // lastSequenceSQL returns the last sequence assigned.
 const lastSequenceSQL = `SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log'`
 
-var _ store.Prober = (*Store)(nil)
-
-// LastSequence implements store.Prober.
-func (s *Store) LastSequence(ctx context.Context) (last int64, err error) {
-	err = s.read(ctx, "read the sequence of the log", func(t txn) error { return t.get(ctx, lastSequenceSQL, nil, &last) })
-	return last, err
-}
-
 // Fetch implements store.Log. It reads partitions in the order of the request until MaxBytes is reached.
 func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	for _, p := range req.Partitions {

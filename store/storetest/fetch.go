@@ -15,7 +15,6 @@ var fetchTests = []test{
 	{name: "EveryCursorInsideABatchIsValid", run: cursorsInsideABatch},
 	{name: "FetchingAheadWithoutSettlingForgetsNothing", run: fetchingAhead},
 	{name: "IdleFetchFindsNothing", run: idleFetch},
-	{name: "LastSequenceTellsThatSomethingIsPublished", run: lastSequence},
 	{name: "OnlyTheAskedPartitionsAreRead", run: onlyAskedPartitions},
 	{name: "RelaysReadTheLogEachForItself", run: relaysReadEachForItself},
 	{name: "ARelayStartsWithTheOldestOrFromNow", run: relayStarts},
@@ -278,32 +277,5 @@ func undecodableIsRedriven(e *env) {
 	due := w.due()
 	if len(due.Runs) != 1 || len(due.Runs[0].Entries) != 1 || due.Runs[0].Entries[0].Err == nil {
 		e.t.Fatalf("due after the redrive: %+v, want the undecodable message with its error", due.Runs)
-	}
-}
-
-// lastSequence: the last sequence changes with each publication, and with nothing else.
-func lastSequence(e *env) {
-	prober := e.prober()
-	if prober == nil {
-		return // other processes cannot publish without waking this one, or nothing is cheaper than a fetch
-	}
-	last := func() int64 {
-		n, err := prober.LastSequence(e.ctx)
-		e.must(err, "read the last sequence")
-		return n
-	}
-	w := e.worker("r", "a")
-	before := last()
-	for range 3 {
-		e.publishKeys("a")
-		n := last()
-		if n <= before || n != last() {
-			e.t.Errorf("the last sequence is %d after a publication, was %d before, and is %d now", n, before, last())
-		}
-		before = n
-		w.fetch(10, 1<<20)
-	}
-	if n := last(); n != before {
-		e.t.Errorf("without a publication, the last sequence changes from %d to %d", before, n)
 	}
 }

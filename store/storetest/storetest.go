@@ -218,8 +218,6 @@ type database interface {
 	// publishedInTx is inTx with one message. It returns what the transaction had published before the commit.
 	publishedInTx(ctx context.Context, m *postrider.Message) ([]*postrider.Message, error)
 	reopen(t testing.TB) database
-	// prober returns the store if it is a store.Prober, otherwise nil.
-	prober() store.Prober
 }
 
 // publishFunc publishes in a transaction.
@@ -287,11 +285,6 @@ func (d *erased[Tx]) insertNowhere(ctx context.Context, m *postrider.Message) er
 
 func (d *erased[Tx]) reopen(t testing.TB) database {
 	return erase(t, d.h.Reopen(t, d.Store), d.h)
-}
-
-func (d *erased[Tx]) prober() store.Prober {
-	p, _ := d.Store.(store.Prober)
-	return p
 }
 
 // erasedTx turns a Tx into a transaction.

@@ -69,9 +69,6 @@ func locate(s config.Store) (location, error) {
 		}
 		u.RawQuery = query.Encode()
 		l.kind, l.dsn = kindPostgres, u.String()
-		if l.store.Notify == nil || *l.store.Notify > 0 {
-			l.store.ListenURL = cmp.Or(l.store.ListenURL, l.dsn)
-		}
 	case "mysql", "mariadb":
 		u.RawQuery = query.Encode()
 		l.kind, l.dsn = kindMySQL, u.String()
