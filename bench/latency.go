@@ -87,7 +87,7 @@ func (l *latency) setup(ctx context.Context) (err error) {
 		config postgres.Config
 	}{
 		{&l.ours, postgres.Config{Prefix: "ours_", NotifyEvery: -1}}, {&l.remote, postgres.Config{Prefix: "ours_"}},
-		{&l.notifying, postgres.Config{Prefix: "told_"}}, {&l.listening, postgres.Config{Prefix: "told_", ListenDSN: l.b.url}},
+		{&l.notifying, postgres.Config{Prefix: "told_"}}, {&l.listening, postgres.Config{Prefix: "told_"}},
 	} {
 		if *s.store, err = l.b.storeWith(ctx, s.config); err != nil {
 			return err

@@ -31,7 +31,7 @@ func runRelayProcess(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer pool.Close()
-	store, err := postgres.New(pool, postgres.Config{Prefix: args[1], ListenDSN: args[0]})
+	store, err := postgres.New(pool, postgres.Config{Prefix: args[1]})
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,11 @@ type Config struct {
 	// flushes the write-ahead log if necessary. Default: off.
 	DeliverAfterFlush bool
 	// NotifyEvery is the shortest time between two notifications, by which Wake wakes relays in other processes, on a connection of
-	// the pool, outside any transaction. They are sent only while a relay listens. Default: 2 ms. Negative: none, other processes find
-	// messages by polling.
+	// the pool, outside any transaction. They are sent only while another process listens. Default: 2 ms. Negative: none are sent, and
+	// without ListenDSN none are received; relays look for messages of other processes every 100 ms in any case.
 	NotifyEvery time.Duration
-	// ListenDSN is the address at which Listen receives notifications of other processes: the server itself or a pooler in session
-	// mode, since LISTEN belongs to a session. Default: "", Listen returns at once.
+	// ListenDSN is where relays receive notifications: the server itself, not a pooler. Set it if the store's connections lead to a
+	// pooler, or are those of a *sql.DB (NewSQL). Default: the address of the pool; a *sql.DB listens nowhere.
 	ListenDSN string
 	// Logger gets warnings, e.g. of a restored database. Default: slog.Default().
 	Logger *slog.Logger

@@ -198,9 +198,9 @@ func TestListenOnDB(t *testing.T) {
 	b.findsWithoutNotifications(t, s.Store)
 }
 
-// TestListenBehindPgBouncer: a pooler in transaction mode would take LISTEN and pass nothing on, so the listener says so once, leaves
+// TestListenOverPgBouncer: a pooler in transaction mode would take LISTEN and pass nothing on, so the listener says so once, leaves
 // nothing behind in the pooler's connections, and looks for new sequences.
-func TestListenBehindPgBouncer(t *testing.T) {
+func TestListenOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	var log bytes.Buffer
