@@ -86,8 +86,8 @@ func (l *latency) setup(ctx context.Context) (err error) {
 		store  **postgres.Store
 		config postgres.Config
 	}{
-		{&l.ours, postgres.Config{Prefix: "ours_"}}, {&l.remote, postgres.Config{Prefix: "ours_"}},
-		{&l.notifying, postgres.Config{Prefix: "told_", Notify: true}}, {&l.listening, postgres.Config{Prefix: "told_", ListenDSN: l.b.url}},
+		{&l.ours, postgres.Config{Prefix: "ours_", NotifyEvery: -1}}, {&l.remote, postgres.Config{Prefix: "ours_"}},
+		{&l.notifying, postgres.Config{Prefix: "told_"}}, {&l.listening, postgres.Config{Prefix: "told_"}},
 	} {
 		if *s.store, err = l.b.storeWith(ctx, s.config); err != nil {
 			return err

@@ -31,7 +31,7 @@ func runRelayProcess(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer pool.Close()
-	store, err := postgres.New(pool, postgres.Config{Prefix: args[1], ListenDSN: args[0]})
+	store, err := postgres.New(pool, postgres.Config{Prefix: args[1]})
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func processesName(count int) string {
 func (s *share) prepare(ctx context.Context) (err error) {
 	number := relays.Add(1)
 	s.prefix, s.name = fmt.Sprintf("procs%d_", number), fmt.Sprintf("bench-%d", number)
-	if s.store, err = s.b.storeWith(ctx, postgres.Config{Prefix: s.prefix, Notify: true}); err != nil {
+	if s.store, err = s.b.storeWith(ctx, postgres.Config{Prefix: s.prefix}); err != nil {
 		return err
 	}
 	for i := range s.count {

@@ -123,8 +123,9 @@ type Config struct {
 	// tenths of it and is renewed every third of it, or every tenth while there are other processes. Default: 15 s.
 	LeaseTTL time.Duration
 	// PollMin and PollMax bound the wait between two polls of the outbox: it starts at PollMin after work was found and doubles
-	// up to PollMax. Wake-ups are additional. Polls for parked messages that are due are also at least PollMin apart, so a
-	// retry can be that much later than its backoff. Defaults: 25 ms and 1 s.
+	// up to PollMax. Wake-ups are additional, and so is the store's search for what other processes publish (store.Listener), about
+	// every 100 ms. Polls for parked messages that are due are also at least PollMin apart, so a retry can be that much later
+	// than its backoff. Defaults: 25 ms and 1 s.
 	PollMin, PollMax time.Duration
 	// SettleInterval and SettleBatch say when outcomes are recorded: after this time or this many outcomes, whichever comes
 	// first. Defaults: 5 ms and 1,000.

@@ -23,7 +23,7 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 	var arrivals pace
 	for by := WokenByPoll; ; {
 		found, again, err := r.fetchRound(ctx, by)
-		arrivals.note(found, time.Now())
+		arrivals.note(by, found, time.Now())
 		switch {
 		case err != nil:
 			if ctx.Err() == nil && !failing {
@@ -59,28 +59,34 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 		case <-woken:
 			by = WokenByCommit
 			wait = r.cfg.PollMin
-			if arrivals.fast {
-				r.gather(ctx)
-			}
+			r.gather(ctx, arrivals.gatherFor(r.cfg.PollMin))
 		}
 	}
 }
 
 // pace measures how fast messages arrive. If they arrive fast, a wake-up waits for more of them: a fetch costs the database
-// about as much for one message as for ten, and a fetch per commit would take a core away from publishers.
+// about as much for one message as for ten, and a fetch per commit would take a core away from publishers. If commits one after another
+// bring no messages, wake-ups wait as long as polls do.
 type pace struct {
 	since time.Time
 	found int
 	fast  bool
+	empty int // wake-ups one after another after which nothing was found
 }
 
 const (
 	paceWindow  = 50 * time.Millisecond
 	gatherAbove = 2000 // messages per second
 	gatherFor   = 2 * time.Millisecond
+	manyEmpty   = 8
 )
 
-func (p *pace) note(found int, now time.Time) {
+func (p *pace) note(by WokenBy, found int, now time.Time) {
+	if by == WokenByCommit && found == 0 {
+		p.empty++
+	} else {
+		p.empty = 0
+	}
 	p.found += found
 	if d := now.Sub(p.since); d >= paceWindow {
 		p.fast = float64(p.found) >= gatherAbove*d.Seconds()
@@ -88,9 +94,23 @@ func (p *pace) note(found int, now time.Time) {
 	}
 }
 
+// gatherFor returns how long a wake-up waits for more messages.
+func (p *pace) gatherFor(pollMin time.Duration) time.Duration {
+	switch {
+	case p.fast:
+		return gatherFor
+	case p.empty >= manyEmpty:
+		return pollMin
+	}
+	return 0
+}
+
 // gather waits for more messages to arrive, unless something else asks for a fetch.
-func (r *Relay) gather(ctx context.Context) {
-	t := time.NewTimer(gatherFor)
+func (r *Relay) gather(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

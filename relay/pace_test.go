@@ -23,8 +23,33 @@ func TestPace(t *testing.T) {
 		{time.Hour, 0, false},
 	} {
 		now = now.Add(step.after)
-		if p.note(step.found, now); p.fast != step.fast {
+		if p.note(WokenByPoll, step.found, now); p.fast != step.fast {
 			t.Errorf("%d messages after %s: fast is %v", step.found, step.after, p.fast)
+		}
+	}
+}
+
+// TestPaceOfEmptyWakeups: a poll in between means that there is no storm.
+func TestPaceOfEmptyWakeups(t *testing.T) {
+	t.Parallel()
+	var p pace
+	for i, step := range []struct {
+		by    WokenBy
+		found int
+		times int
+		want  time.Duration
+	}{
+		{WokenByCommit, 0, manyEmpty - 1, 0},
+		{WokenByCommit, 0, 10, time.Second},
+		{WokenByCommit, 1, 1, 0},
+		{WokenByCommit, 0, manyEmpty, time.Second},
+		{WokenByPoll, 0, 1, 0},
+	} {
+		for range step.times {
+			p.note(step.by, step.found, time.Time{})
+		}
+		if got := p.gatherFor(time.Second); got != step.want {
+			t.Errorf("step %d: a wake-up waits for %s, want %s", i+1, got, step.want)
 		}
 	}
 }

@@ -107,9 +107,9 @@ type Entry struct {
 	Err error
 }
 
-// Listener is implemented by stores that can listen for commits of other processes. A relay runs Listen for its lifetime;
-// a notification is signaled through Subscribe. Listen returns nil at once if the store is not configured for it;
-// otherwise it blocks until ctx ends and reconnects by itself.
+// Listener is implemented by stores in which other processes publish. Each relay runs Listen for its lifetime; what it finds is
+// signaled through Subscribe. Listen blocks until ctx ends and reconnects by itself. It only makes delivery faster: a relay polls as
+// well.
 type Listener interface {
 	Listen(ctx context.Context) error
 }

@@ -1,13 +1,14 @@
 // Package signal wakes goroutines that wait for new messages in the same process. Signals coalesce: any number of them
-// before a waiter wakes count as one.
+// before a waiter wakes count as one. Watch finds messages of other processes.
 package signal
 
 import "sync"
 
 // Broadcast is a wake-up for any number of waiters. The zero value is ready for use.
 type Broadcast struct {
-	mu      sync.Mutex
-	waiters map[chan struct{}]struct{}
+	mu        sync.Mutex
+	waiters   map[chan struct{}]struct{}
+	listening chan struct{} // see turn
 }
 
 // Subscribe returns a channel that receives after each Wake (coalesced), and a function that ends the subscription.

@@ -34,7 +34,10 @@ type Store struct {
 	placed     sync.Map      // transactions that have a slot
 }
 
-var _ store.Relay = (*Store)(nil)
+var (
+	_ store.Relay    = (*Store)(nil)
+	_ store.Listener = (*Store)(nil)
+)
 
 // New opens the outbox in the database that db connects to; Migrate must have created it. Allow db at least four connections:
 // each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer,
@@ -108,8 +111,23 @@ func (s *Store) number() int { return int(s.partitions.Load()) }
 // Partitions implements store.Leases.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements store.Outbox: it signals the subscribers of this Store. Relays in other processes poll.
+// Wake implements store.Outbox: it signals the subscribers of this Store. Those in other processes find messages with Listen.
 func (s *Store) Wake() { s.wake.Wake() }
+
+// lastSequenceSQL is answered from the end of the primary key.
+const lastSequenceSQL = `SELECT COALESCE(MAX(seq), 0) FROM {prefix}log`
+
+// Listen implements store.Listener: it looks for new sequences. Polling finds a message whose sequence is lower than one that was
+// committed before it.
+func (s *Store) Listen(ctx context.Context) error {
+	s.wake.Alone(ctx, func() {
+		s.wake.Watch(ctx, func(ctx context.Context) (last int64, err error) {
+			err = s.pooled().get(ctx, lastSequenceSQL, nil, &last)
+			return last, err
+		})
+	})
+	return nil
+}
 
 // Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }

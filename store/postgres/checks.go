@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/doctor"
-	"github.com/postrider/postrider/internal/address"
 	"github.com/postrider/postrider/internal/plain"
 )
 
@@ -49,7 +48,7 @@ func (s *Store) checks(l checkLimits) []doctor.Check {
 		doctor.Clock(c.clock),
 		c.check("db.durability", "The server keeps what it has committed", c.durability),
 		c.check("db.connections", "The server has free connections", c.connections),
-		{Name: "db.pooler", Title: "Notifications do not pass through a pooler in transaction mode", Run: c.pooler},
+		{Name: "db.pooler", Title: "Notifications do not pass through a pooler", Run: c.pooler},
 		c.check("db.standby", "The server accepts changes", c.standby),
 		c.check("db.old_transaction", "No transaction is open for long", c.oldTransactions),
 		c.check("db.blocked", "Nobody waits long for a lock on tables of the outbox", c.blocked),
@@ -243,31 +242,23 @@ func (c checker) connections(ctx context.Context, tx pgx.Tx) (out []doctor.Findi
 	return out, nil
 }
 
-// pooler compares the backend that answers with the one that the connection began with.
+// pooler makes the connection on which relays listen.
 func (c checker) pooler(ctx context.Context) ([]doctor.Finding, error) {
-	if c.s.config.ListenDSN == "" {
+	if !c.s.listens() {
 		return nil, nil
 	}
-	config, err := pgx.ParseConfig(c.s.config.ListenDSN)
-	if err != nil {
-		return nil, fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, direct, err := c.s.session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server that relays listen to: %w", err)
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var pid uint32
-	if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
-		return nil, err
-	}
-	if pid == conn.PgConn().PID() {
+	conn.Release()
+	if direct {
 		return nil, nil
 	}
 	return []doctor.Finding{{
 		Level: doctor.Warning, Target: "listen_url", Message: "The address that relays listen to is a pooler.",
-		Impact:   "Relays of other processes are not notified of commits, and find messages by polling, up to a second later.",
-		Fix:      []doctor.Fix{{Text: "set listen_url (ListenDSN) to the server itself"}},
+		Impact:   "Relays are not notified of commits in other processes, and find messages by polling, about a tenth of a second later.",
+		Fix:      []doctor.Fix{{Text: "set listen_url (ListenDSN) to the server itself, or notify to 0s (NotifyEvery to -1) if polling is enough"}},
 		Evidence: "another process of the server answers than the one that the connection began with",
 	}}, nil
 }

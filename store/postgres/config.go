@@ -44,13 +44,12 @@ type Config struct {
 	// synchronous_commit off: a crash of the server can otherwise undo what was already delivered. A fetch that finds messages
 	// flushes the write-ahead log if necessary. Default: off.
 	DeliverAfterFlush bool
-	// Notify notifies relays in other processes of commits: Wake sends at most one pg_notify per NotifyEvery, on a connection of the
-	// pool, outside any transaction. Default: off, other processes find messages by polling.
-	Notify bool
-	// NotifyEvery is the shortest time between two notifications. Default: 2 ms.
+	// NotifyEvery is the shortest time between two notifications, by which Wake wakes relays in other processes, on a connection of
+	// the pool, outside any transaction. They are sent only while another process listens. Default: 2 ms. Negative: none are sent, and
+	// without ListenDSN none are received; relays look for messages of other processes every 100 ms in any case.
 	NotifyEvery time.Duration
-	// ListenDSN is the address at which Listen receives notifications of other processes: the server itself or a pooler in session
-	// mode, since LISTEN belongs to a session. Default: "", Listen returns at once.
+	// ListenDSN is where relays receive notifications: the server itself, not a pooler. Set it if the store's connections lead to a
+	// pooler, or are those of a *sql.DB (NewSQL). Default: the address of the pool; a *sql.DB listens nowhere.
 	ListenDSN string
 	// Logger gets warnings, e.g. of a restored database. Default: slog.Default().
 	Logger *slog.Logger
@@ -96,9 +95,6 @@ func (c Config) validate() error {
 	}
 	if c.IdleTimeout > 0 && c.IdleTimeout < time.Millisecond {
 		faults = append(faults, fmt.Errorf("IdleTimeout is %s: it must be at least 1ms, or negative for no limit", c.IdleTimeout))
-	}
-	if c.NotifyEvery < 0 {
-		faults = append(faults, fmt.Errorf("NotifyEvery is %s: it must be positive", c.NotifyEvery))
 	}
 	return errors.Join(faults...)
 }

@@ -6,8 +6,8 @@
 // on the Store; its SQL method serves applications that use database/sql, and NewSQL those that have no pool of pgx. Any language can
 // publish with the SQL function {prefix}publish; docs/sql-contract.md describes it and the columns of the log.
 //
-// The package keeps no session state: no named prepared statements, no advisory locks beyond a transaction, no temporary tables.
-// Everything but Listen works through PgBouncer in transaction mode. If the pooler does not support prepared statements, set the
+// The package keeps no session state, except on the connection of Listen: no named prepared statements, no advisory locks beyond a
+// transaction, no temporary tables. Everything but notifications works through PgBouncer in transaction mode. If the pooler does not support prepared statements, set the
 // pool's default_query_exec_mode to exec or cache_describe.
 //
 // # The cursor, and why nothing is skipped

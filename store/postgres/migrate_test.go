@@ -167,8 +167,8 @@ func TestPrintedMigrationsWork(t *testing.T) {
 func TestConfigReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, dsn(t), 1)
-	_, err := postgres.New(pool, postgres.Config{Schema: `a"; drop table x`, Prefix: "Über", Partitions: 2000, SegmentFor: 1, NotifyEvery: -1})
-	for _, field := range []string{"Schema", "Prefix", "Partitions", "SegmentFor", "NotifyEvery"} {
+	_, err := postgres.New(pool, postgres.Config{Schema: `a"; drop table x`, Prefix: "Über", Partitions: 2000, SegmentFor: 1})
+	for _, field := range []string{"Schema", "Prefix", "Partitions", "SegmentFor"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("error %v does not name %s", err, field)
 		}

@@ -3,18 +3,15 @@ package postgres
 import (
 	"context"
 	"crypto/md5"
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
-	"fmt"
+	"errors"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/postrider/postrider/internal/address"
 )
 
-// Wake implements store.Outbox: it wakes relays of this process at once and, if Config.Notify is on, those of other processes by
-// a notification.
+// Wake implements store.Outbox: it wakes relays of this process at once, and those of other processes that listen by a notification.
 func (s *Store) Wake() {
 	s.wake.Wake()
 	if s.notifier != nil {
@@ -27,123 +24,125 @@ func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe(
 
 // channel is the channel on which the processes of one outbox notify each other. The hash keeps its name within 63 bytes.
 func (n names) channel() string {
-	sum := md5.Sum([]byte(n.schema + "." + n.prefix))
+	sum := n.sum()
 	return "postrider_" + hex.EncodeToString(sum[:8])
 }
 
-// notifier sends notifications, the first at once and then at most one per interval, outside any transaction: notifications
-// inside the publishing transactions would serialize their commits.
-type notifier struct {
-	store   *Store
-	pending chan struct{} // capacity 1: several wakes before it is read count as one
-	stop    context.CancelFunc
-	done    sync.WaitGroup
+// listening is the advisory lock that every listener shares, so that publishers see that somebody listens. It ends with the listener's
+// connection.
+func (n names) listening() (class, object uint32) {
+	sum := n.sum()
+	return binary.BigEndian.Uint32(sum[8:]), binary.BigEndian.Uint32(sum[12:])
 }
 
-func startNotifier(s *Store) *notifier {
-	ctx, cancel := context.WithCancel(context.Background())
-	n := &notifier{store: s, pending: make(chan struct{}, 1), stop: cancel}
-	n.done.Go(func() { n.run(ctx) })
+func (n names) sum() [md5.Size]byte { return md5.Sum([]byte(n.schema + "." + n.prefix)) }
+
+const (
+	notifySQL = `select pg_catalog.pg_notify($1::text, $2::text)`
+	// heardSQL reports whether a session other than $3 has the lock of a listener.
+	heardSQL = `
+select exists (select from pg_catalog.pg_locks l where l.locktype = 'advisory'::text and l.classid = $1::oid and l.objid = $2::oid
+	and l.objsubid = 2::int2 and l.pid <> $3::int4
+	and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()))`
+
+	// notifyTimeout limits one notification, so that an unresponsive database blocks at most one connection.
+	notifyTimeout = 5 * time.Second
+	// askEvery is how long the answer to heardSQL is used: reading the locks of the server costs more than a notification. Whoever begins
+	// to listen looks for messages first, and finds those of this time without notifications.
+	askEvery = time.Second
+	// notifyShare limits the part of the time in which a process notifies to a quarter, so that many publishers on a busy server
+	// notify less often.
+	notifyShare = 4
+)
+
+// notifier sends notifications, the first at once and then at most one per interval, outside any transaction: notifications
+// inside the publishing transactions would serialize their commits. It sends none while no other process listens.
+type notifier struct {
+	store   *Store
+	process string // the payload, by which a process knows its own notifications
+	life    context.Context
+	end     context.CancelFunc
+	done    sync.WaitGroup
+
+	mu      sync.Mutex
+	pending bool // several wakes before it is read count as one
+	running bool
+
+	asked   time.Time // these belong to run
+	heard   bool
+	failing bool
+}
+
+func newNotifier(s *Store) *notifier {
+	n := &notifier{store: s, process: rand.Text()}
+	n.life, n.end = context.WithCancel(context.Background())
 	return n
 }
 
 func (n *notifier) wake() {
-	select {
-	case n.pending <- struct{}{}:
-	default:
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pending = true
+	if !n.running && n.life.Err() == nil {
+		n.running = true
+		n.done.Go(n.run)
 	}
 }
 
 func (n *notifier) close() {
-	n.stop()
+	n.mu.Lock()
+	n.end()
+	n.mu.Unlock()
 	n.done.Wait()
 }
 
-// notifyTimeout limits one notification, so that an unresponsive database blocks at most one connection.
-const notifyTimeout = 5 * time.Second
-
-func (n *notifier) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
+// run sends what is pending, and ends.
+func (n *notifier) run() {
+	for n.take() {
 		select {
-		case <-ctx.Done():
-			return
-		case <-n.pending:
-		}
-		if err := n.send(ctx); err != nil && ctx.Err() == nil {
-			n.store.config.Logger.Warn("postrider: notifying other processes failed; they find the messages by polling", "error", err)
-		}
-		timer.Reset(n.store.config.NotifyEvery)
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
+		case <-n.life.Done():
+		case <-time.After(n.send()):
 		}
 	}
 }
 
-func (n *notifier) send(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
-	defer cancel()
-	_, err := n.store.pool.Exec(ctx, "select pg_catalog.pg_notify($1::text, '')", n.store.names.channel())
-	return err
+// take reports whether there is something to send, otherwise run ends.
+func (n *notifier) take() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.running = n.pending && n.life.Err() == nil
+	n.pending = false
+	return n.running
 }
 
-// Listen pauses before it reconnects; the pause doubles up to a limit.
-const (
-	reconnectAfter    = 100 * time.Millisecond
-	reconnectAfterMax = 10 * time.Second
-)
+// send notifies if somebody listens, and returns how long to wait before the next notification.
+func (n *notifier) send() time.Duration {
+	ctx, cancel := context.WithTimeout(n.life, notifyTimeout)
+	defer cancel()
+	began := time.Now()
+	err := n.ask(ctx, began)
+	if err == nil && n.heard {
+		_, err = n.store.pool.Exec(ctx, notifySQL, n.store.names.channel(), n.process)
+	}
+	if err != nil && !n.failing && n.life.Err() == nil && !errors.Is(err, ErrDriver) { // with another driver, nobody is notified
+		n.store.config.Logger.Warn("postrider: notifying other processes failed; they find the messages by polling", "error", err)
+	}
+	n.failing = err != nil
+	if n.failing || !n.heard {
+		return askEvery
+	}
+	return max(n.store.config.NotifyEvery, (notifyShare-1)*time.Since(began))
+}
 
-// Listen implements store.Listener on its own connection to Config.ListenDSN.
-func (s *Store) Listen(ctx context.Context) error {
-	if s.config.ListenDSN == "" {
+// ask finds out whether another process listens.
+func (n *notifier) ask(ctx context.Context, now time.Time) error {
+	if now.Sub(n.asked) < askEvery {
 		return nil
 	}
-	config, err := pgx.ParseConfig(s.config.ListenDSN)
-	if err != nil {
-		return fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
+	class, object := n.store.names.listening()
+	err := n.store.pool.QueryRow(ctx, heardSQL, class, object, n.store.listener.Load()).Scan(&n.heard)
+	if err == nil {
+		n.asked = now
 	}
-	pause := reconnectAfter
-	for ctx.Err() == nil {
-		listened, err := s.listen(ctx, config)
-		if ctx.Err() != nil {
-			break
-		}
-		if listened {
-			pause = reconnectAfter
-		}
-		s.config.Logger.Warn("postrider: listening for notifications failed; polling goes on", "error", err, "again_in", pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, reconnectAfterMax)
-	}
-	return nil
-}
-
-// listen receives notifications until the connection breaks, and reports whether it began to listen.
-func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) (listened bool, err error) {
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx) // a failed close does no harm
-	}()
-	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{s.names.channel()}.Sanitize()); err != nil {
-		return false, err
-	}
-	// Find what was committed while nobody listened.
-	s.wake.Wake()
-	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
-			return true, err
-		}
-		s.wake.Wake()
-	}
+	return err
 }

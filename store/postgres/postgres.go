@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postrider/postrider/internal/address"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
@@ -24,7 +25,9 @@ type Store struct {
 	sql        statements
 	migrations *migrate.Set
 	wake       signal.Broadcast
-	notifier   *notifier // nil unless Config.Notify
+	notifier   *notifier       // nil if Config.NotifyEvery is negative
+	listenTo   *pgx.ConnConfig // Config.ListenDSN, nil without
+	listener   atomic.Uint32   // the server's process of the connection that listens, 0 without
 	heartbeats *ownConn
 	places     chan struct{} // slots for limited transactions; nil: any number
 
@@ -104,8 +107,15 @@ func newStore(pool pool, c Config) (*Store, error) {
 		s.places = make(chan struct{}, n)
 	}
 	s.rowBytes.Store(assumedRowBytes)
-	if c.Notify {
-		s.notifier = startNotifier(s)
+	if c.NotifyEvery > 0 {
+		s.notifier = newNotifier(s)
+	}
+	if c.ListenDSN != "" {
+		listenTo, err := pgxpool.ParseConfig(c.ListenDSN) // it may have options of a pool
+		if err != nil {
+			return nil, fmt.Errorf("Config.ListenDSN: %s", address.Reason(err)) // the text of err has the connection string
+		}
+		s.listenTo = listenTo.ConnConfig
 	}
 	return s, nil
 }

@@ -42,7 +42,7 @@ func (n names) expand(sql string) string { return qualify(n.replacer.Replace(sql
 // statements holds the frequently run statements with table names filled in.
 type statements struct {
 	open, written                                                    string
-	fetch, flush, due, parkedState                                   string
+	fetch, flush, due, parkedState, lastSequence                     string
 	heartbeat, begin, acquire, release, leave, holding               string
 	oneAcquirer, register, noteIncarnation, restoreLeases            string
 	newFilter, useFilter, fenceOthers, filters, countUnrouted        string
@@ -59,7 +59,8 @@ func newStatements(n names, bound string) statements {
 	return statements{
 		open: n.expand(openSQL), written: n.expand(writtenSQL),
 		fetch: n.expand(fetchSQL), flush: n.expand(flushSQL), due: n.expand(dueSQL), parkedState: n.expand(parkedStateSQL),
-		applied: n.expand(appliedSQL), notHeld: n.expand(notHeldSQL), noneMissing: n.expand(noneMissingSQL),
+		lastSequence: n.expand(lastSequenceSQL),
+		applied:      n.expand(appliedSQL), notHeld: n.expand(notHeldSQL), noneMissing: n.expand(noneMissingSQL),
 		openDecisions: n.expand(openDecisionsSQL), holding: n.expand(holdingSQL), oneAcquirer: n.expand(oneAcquirerSQL), register: n.expand(registerSQL),
 		newFilter: n.expand(newFilterSQL), useFilter: n.expand(useFilterSQL), fenceOthers: n.expand(fenceOthersSQL),
 		filters: n.expand(filtersSQL), countUnrouted: n.expand(countUnroutedSQL),

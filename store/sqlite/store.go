@@ -32,7 +32,10 @@ type Store struct {
 	incarnation incarnation
 }
 
-var _ store.Relay = (*Store)(nil)
+var (
+	_ store.Relay    = (*Store)(nil)
+	_ store.Listener = (*Store)(nil)
+)
 
 // New opens the outbox that Migrate created in db, and sets the file to WAL mode if it is in another mode. Allow db at least four
 // connections: each transaction holds one, and so does each relay while it works. Errors: ErrSchemaMissing, ErrSchemaOlder,
@@ -179,8 +182,19 @@ func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt,
 // Partitions implements store.Leases.
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
-// Wake implements store.Outbox: it signals the subscribers of this Store. Relays in other processes poll.
+// Wake implements store.Outbox: it signals the subscribers of this Store. Those in other processes find messages with Listen.
 func (s *Store) Wake() { s.wake.Wake() }
+
+// Listen implements store.Listener: it looks for new sequences.
+func (s *Store) Listen(ctx context.Context) error {
+	s.wake.Alone(ctx, func() {
+		s.wake.Watch(ctx, func(ctx context.Context) (last int64, err error) {
+			err = s.db.QueryRowContext(ctx, s.expand(lastSequenceSQL)).Scan(&last)
+			return last, err
+		})
+	})
+	return nil
+}
 
 // Subscribe implements store.Log.
 func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }

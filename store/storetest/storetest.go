@@ -218,6 +218,8 @@ type database interface {
 	// publishedInTx is inTx with one message. It returns what the transaction had published before the commit.
 	publishedInTx(ctx context.Context, m *postrider.Message) ([]*postrider.Message, error)
 	reopen(t testing.TB) database
+	// listener returns the store if other processes can publish in it, otherwise nil.
+	listener() store.Listener
 }
 
 // publishFunc publishes in a transaction.
@@ -285,6 +287,11 @@ func (d *erased[Tx]) insertNowhere(ctx context.Context, m *postrider.Message) er
 
 func (d *erased[Tx]) reopen(t testing.TB) database {
 	return erase(t, d.h.Reopen(t, d.Store), d.h)
+}
+
+func (d *erased[Tx]) listener() store.Listener {
+	l, _ := d.Store.(store.Listener)
+	return l
 }
 
 // erasedTx turns a Tx into a transaction.

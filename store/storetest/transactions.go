@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +28,7 @@ var transactionTests = []test{
 	{name: "HundredThousandMessagesInOneTransaction", run: hundredThousandMessages},
 	{name: "AnotherProcessSeesEverything", run: anotherProcessSeesEverything},
 	{name: "WakeSignalsSubscribersAndCoalesces", run: wakeSignals},
+	{name: "ListenFindsWhatOtherProcessesPublish", run: listenFinds},
 }
 
 func commitMakesMessagesVisible(e *env) {
@@ -337,4 +339,30 @@ func wakeSignals(e *env) {
 		e.t.Error("a subscription that had ended was signalled")
 	default:
 	}
+}
+
+// listenFinds: publishers that wake nobody, e.g. in SQL, are found too.
+func listenFinds(e *env) {
+	other := e.reopen(e.t)
+	l := other.listener()
+	if l == nil {
+		return // every publisher is in this process
+	}
+	woken, unsubscribe := other.Subscribe()
+	defer unsubscribe()
+	ctx, cancel := context.WithCancel(e.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Listen(ctx) }()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for range 5 { // listening begins with up to two signals
+		e.publishKeys("order/1")
+		select {
+		case <-woken:
+		case <-timeout.C:
+			e.t.Fatal("Listen did not find a message")
+		}
+	}
+	cancel()
+	e.must(<-ended, "listen")
 }

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,11 +140,14 @@ func refusalHint(c pgconn.Config, refused *pgconn.PgError) string {
 }
 
 func (l location) postgres(logger *slog.Logger) postgres.Config {
-	return postgres.Config{
-		Schema: l.store.Schema, Prefix: l.store.Prefix, Partitions: l.store.Partitions,
-		Notify: l.store.Notify > 0, NotifyEvery: l.store.Notify, ListenDSN: l.store.ListenURL,
+	c := postgres.Config{
+		Schema: l.store.Schema, Prefix: l.store.Prefix, Partitions: l.store.Partitions, ListenDSN: l.store.ListenURL,
 		DeliverAfterFlush: l.store.DeliverAfterFlush, Logger: logger,
 	}
+	if every := l.store.Notify; every != nil {
+		c.NotifyEvery = cmp.Or(*every, -1)
+	}
+	return c
 }
 
 func (o *Outbox) openPostgres(ctx context.Context, l location, logger *slog.Logger) error {

@@ -69,9 +69,6 @@ func locate(s config.Store) (location, error) {
 		}
 		u.RawQuery = query.Encode()
 		l.kind, l.dsn = kindPostgres, u.String()
-		if l.store.Notify > 0 {
-			l.store.ListenURL = cmp.Or(l.store.ListenURL, l.dsn)
-		}
 	case "mysql", "mariadb":
 		u.RawQuery = query.Encode()
 		l.kind, l.dsn = kindMySQL, u.String()
@@ -81,7 +78,7 @@ func locate(s config.Store) (location, error) {
 	default:
 		return location{}, badURL("%q is not a kind of store; allowed: %s", scheme, storeURLs)
 	}
-	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != 0 || l.store.ListenURL != "" || l.store.DeliverAfterFlush) {
+	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != nil || l.store.ListenURL != "" || l.store.DeliverAfterFlush) {
 		return location{}, badURL("%s: schema, notify, listen_url and deliver_after_flush are settings of PostgreSQL only", l.shown)
 	}
 	if l.store.Schema+l.store.Prefix != "" {
@@ -137,12 +134,12 @@ func settings(s config.Store, query url.Values) (config.Store, error) {
 		}
 		s.Partitions = n
 	}
-	if text := take("notify"); text != "" && s.Notify == 0 {
+	if text := take("notify"); text != "" && s.Notify == nil {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < 0 || d > time.Minute {
 			return s, badURL("notify=%s in the URL of the store is out of bounds; allowed: 0s to 1m", text)
 		}
-		s.Notify = d
+		s.Notify = &d
 	}
 	if text := take("deliver_after_flush"); text != "" && !s.DeliverAfterFlush {
 		on, err := strconv.ParseBool(text)

@@ -43,10 +43,11 @@ type Store struct {
 	Prefix string `yaml:"prefix"`
 	// Partitions is the number of partitions when migrate creates the outbox. Default 8.
 	Partitions int `yaml:"partitions" min:"1" max:"1024"`
-	// Notify is the interval at which relays in other processes are notified of commits; 0 is off. PostgreSQL only.
-	Notify time.Duration `yaml:"notify" min:"0s" max:"1m"`
-	// ListenURL is the PostgreSQL server on which to listen for commits of other processes, not through a pooler in
-	// transaction mode. Default: URL when Notify is set; otherwise relays only poll.
+	// Notify is the shortest interval at which relays in other processes are notified of commits: nil means not set, 0 is off.
+	// PostgreSQL only.
+	Notify *time.Duration `yaml:"notify" min:"0s" max:"1m"`
+	// ListenURL is the PostgreSQL server on which to listen for commits of other processes, not through a pooler. Default: URL;
+	// with Notify off, relays only poll.
 	ListenURL     string `yaml:"listen_url"`
 	ListenURLFile string `yaml:"listen_url_file"`
 	// DeliverAfterFlush makes relays deliver messages only when their commit is on disk. PostgreSQL only.

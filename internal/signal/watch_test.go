@@ -1,0 +1,88 @@
+package signal_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider/internal/signal"
+)
+
+// TestWatch: a change wakes, the same number does not, and a store that is down is asked less often.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b signal.Broadcast
+		woken, end := b.Subscribe()
+		defer end()
+		ctx, cancel := context.WithCancel(t.Context())
+		number, looks, down := int64(7), 0, error(nil)
+		go b.Watch(ctx, func(context.Context) (int64, error) { looks++; return number, down })
+		expect := func(what string, want bool) {
+			t.Helper()
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			select {
+			case <-woken:
+				if !want {
+					t.Errorf("%s wakes", what)
+				}
+			default:
+				if want {
+					t.Errorf("%s does not wake", what)
+				}
+			}
+		}
+		expect("a log with messages", true)
+		expect("the same number", false)
+		number = 5
+		expect("a lower number", true)
+		down, number, looks = errors.New("down"), 6, 0
+		for range 100 {
+			expect("a store that is down", false)
+		}
+		if looks > 11 {
+			t.Errorf("%d looks in 10 s at a store that is down", looks)
+		}
+		down = nil
+		time.Sleep(time.Second)
+		expect("a change while the store was down", true)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestAlone: one caller after another, and one that ends before its turn returns.
+func TestAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b signal.Broadcast
+		running, ended := 0, 0
+		call := func() context.CancelFunc {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				b.Alone(ctx, func() { running++; <-ctx.Done(); running-- })
+				ended++
+			}()
+			synctest.Wait()
+			return cancel
+		}
+		first, second, third := call(), call(), call()
+		expect := func(wantRunning, wantEnded int) {
+			t.Helper()
+			synctest.Wait()
+			if running != wantRunning || ended != wantEnded {
+				t.Errorf("%d run and %d have ended, want %d and %d", running, ended, wantRunning, wantEnded)
+			}
+		}
+		expect(1, 0)
+		second()
+		expect(1, 1)
+		first()
+		expect(1, 2)
+		third()
+		expect(0, 3)
+	})
+}
