@@ -83,6 +83,45 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 demo: ## a small shop on SQLite and an embedded JetStream, live
 	@go run ./cmd/postrider demo
 
+.PHONY: dev
+dev: programs ## start all servers, and a shell in which go test finds them
+	@$(BIN)/withservers -with POSTGRES,MYSQL,NATS,REDIS,RABBITMQ,KAFKA $${SHELL:-bash} -c \
+		'env | grep ^POSTRIDER_TEST_; echo "The servers end with this shell. One test: go test ./store/postgres -run TestModel"; exec $${SHELL:-bash}'
+
+.PHONY: tidy
+tidy: programs ## go mod tidy in every module, with the others as they are in the work tree
+	@$(BIN)/release tidy
+
+.PHONY: release
+release: programs ## commit a release and tag its modules: VERSION=v0.1.0; pushes nothing
+	@$(BIN)/release tag $(VERSION)
+
+.PHONY: release-check
+release-check: programs ## install the modules and the binary from an empty folder, as users will
+	@$(BIN)/release check $(VERSION)
+
+.PHONY: dist
+dist: programs ## binaries for all platforms with checksums, SBOMs and licenses: VERSION=v0.1.0, into dist
+	@$(BIN)/release dist $(VERSION)
+
+.PHONY: image
+image: programs ## the container image for linux/amd64 and linux/arm64, into dist/image
+	@$(BIN)/release image $(VERSION)
+
+SITE := .cache/site
+SITE_DIR ?= dist/site
+MERMAID := 12.3.0
+
+.PHONY: site
+site: $(SITE)/ready ## the documentation site, into dist/site
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=site $(SITE)/bin/mkdocs build --quiet --strict --config-file site/mkdocs.yml --site-dir "$(abspath $(SITE_DIR))"
+
+$(SITE)/ready: site/requirements.txt Makefile
+	@python3 -m venv $(SITE) && $(SITE)/bin/pip install --quiet --requirement site/requirements.txt
+	@mkdir -p $(SITE)/assets && cd $(SITE) && npm pack --silent mermaid@$(MERMAID) >/dev/null && tar -xzf mermaid-$(MERMAID).tgz package/dist/mermaid.min.js \
+		&& mv package/dist/mermaid.min.js assets/ && rm -r package mermaid-$(MERMAID).tgz
+	@touch $@
+
 .PHONY: programs
 programs:
 	@go build -o $(BIN)/ ./itest/cmd/... ./cmd/postrider

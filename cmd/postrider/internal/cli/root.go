@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/dead"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/demo"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/explain"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/health"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/held"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/inbox"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/migrate"
@@ -76,7 +77,7 @@ func command(p *program.Program) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	p.AddFlags(root)
-	root.AddCommand(demo.Command(p), relay.Command(p), serve.Command(p), token.Command(p), migrate.Command(p), status.Command(p), dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), held.Command(p), parked.Command(p),
+	root.AddCommand(demo.Command(p), relay.Command(p), health.Command(p), serve.Command(p), token.Command(p), migrate.Command(p), status.Command(p), dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), held.Command(p), parked.Command(p),
 		inbox.Command(p), saga.Command(p), route.Command(p), publish.Command(p), tail.Command(p), explain.Command(p), explain.AttemptsCommand(p), outbox.Command(p),
 		versionCommand(p))
 	helpOrRefuse(root)
