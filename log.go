@@ -5,11 +5,12 @@ import "context"
 // Log is a broker's log that can be read from any position. Its reader keeps the position; the broker needs no group and no
 // acknowledgements. A Subscriber whose capabilities say Log implements it.
 type Log interface {
-	// Partitions returns all partitions of the log, with their state as reported by the server that is authoritative for
-	// each, never by a replica that may lag. An Unavailable error says that it cannot tell now.
-	Partitions(ctx context.Context) ([]LogPartition, error)
+	// Partitions returns the named partitions of the log, or all without names, with their state as reported by the server
+	// that is authoritative for each, never by a replica that may lag. It leaves out those that do not exist. An Unavailable
+	// error says that it cannot tell now.
+	Partitions(ctx context.Context, names ...string) ([]LogPartition, error)
 	// ReadLog opens a reader of the messages of p, which Partitions returned, whose offset is above after. Messages that
-	// are no longer there are skipped. An Unavailable error says that the log cannot be read now.
+	// are no longer there are skipped, unless p is Sparse. An Unavailable error says that the log cannot be read now.
 	ReadLog(ctx context.Context, p LogPartition, after int64) (LogReader, error)
 	// VerifyPosition checks whether the log still has the message of at.Mark at at.Offset. It asks the server that is
 	// authoritative for the log, never a replica that may lag. It may be called concurrently. An Unavailable error says that
@@ -31,6 +32,19 @@ type LogPartition struct {
 	// First is the lowest offset that the log may still have, End the highest that it has assigned; First is End+1 if it has
 	// no message.
 	First, End int64
+	// Sparse: successive messages do not have successive offsets, so a range of offsets says nothing about how many messages
+	// it had.
+	Sparse bool
+	// Removed is the highest offset at which the log says that a single message was removed, with others before and after it;
+	// 0 for none.
+	Removed int64
+}
+
+// LogReporter is optional for a Log whose broker has tools that show how far consumers have come.
+type LogReporter interface {
+	// ReportPosition tells the broker that a consumer, by its name, has processed its partition up to a position. Nothing
+	// depends on it: the broker may not have it, or refuse it.
+	ReportPosition(ctx context.Context, consumer string, at Position) error
 }
 
 // LogReader reads a partition of a log in order. One goroutine at a time uses it.
@@ -39,9 +53,9 @@ type LogReader interface {
 	// most, but at least one message. The deliveries have no Settler.
 	//
 	// A reader never resumes by itself: when its connection breaks, when the log is recreated or a message is lost on
-	// the way, Read returns an Unavailable error, and every later call does. Nothing is skipped before. The caller verifies
-	// that the log still has what was read, and opens another reader. The other error is that of ctx, after which the reader
-	// can still be used.
+	// the way, Read returns an Unavailable error, and every later call does; so it does in a Sparse log when messages after the
+	// last one may have been removed. Nothing is skipped before. The caller verifies that the log still has what was read, and
+	// opens another reader. The other error is that of ctx, after which the reader can still be used.
 	Read(ctx context.Context, limit, maxBytes int) ([]*Delivery, error)
 	// Close ends the reader.
 	Close(ctx context.Context) error

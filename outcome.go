@@ -57,14 +57,20 @@ type Outcome struct {
 	Err error
 }
 
+// OutcomeError is an error that says what becomes of its message, as those of Retry, Snooze, Dead, Discard and Unavailable do.
+type OutcomeError interface {
+	error
+	Outcome() Outcome
+}
+
 // OutcomeOf returns the outcome that a handler's or publisher's error stands for, also when wrapped. A nil error is
-// Delivered; an error that Retry, Snooze, Dead, Discard and Unavailable did not make is Retried.
+// Delivered; an error that is no OutcomeError is Retried.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Delivered}
 	}
-	if v, ok := errors.AsType[*outcomeError](err); ok {
-		o := v.outcome
+	if v, ok := errors.AsType[OutcomeError](err); ok {
+		o := v.Outcome()
 		if o.Err != nil {
 			o.Err = err
 		}
@@ -106,12 +112,18 @@ func Unavailable(err error) error {
 	return &outcomeError{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
 }
 
+// UnavailableFor is Unavailable with a wait: a handler's message is tried again after it. A relay with a publisher probes as often
+// as it does after Unavailable.
+func UnavailableFor(after time.Duration, err error) error {
+	return &outcomeError{Outcome{Kind: BrokerUnavailable, After: max(after, 0), Err: cause(err, "destination unavailable")}}
+}
+
 // ErrUnhandled says that this process does not handle a message's type or schema version. A process of a newer release may:
 // the message is parked as unhandled, with its key held, and the attempt does not count. Relays and consumers find it by
 // themselves; a handler of many types may return it too, also wrapped.
 var ErrUnhandled = errors.New("no handler takes the message")
 
-// verdict carries an Outcome in an error value.
+// outcomeError carries an Outcome in an error value.
 type outcomeError struct{ outcome Outcome }
 
 func (v *outcomeError) Error() string {
@@ -132,6 +144,9 @@ func (v *outcomeError) Error() string {
 }
 
 func (v *outcomeError) Unwrap() error { return v.outcome.Err }
+
+// Outcome implements OutcomeError.
+func (v *outcomeError) Outcome() Outcome { return v.outcome }
 
 func cause(err error, text string) error {
 	if err == nil {

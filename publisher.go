@@ -41,6 +41,12 @@ type Capabilities struct {
 	DedupeWindow time.Duration
 }
 
+// RiskReader is implemented by publishers that can say how their broker may lose messages that it has accepted.
+type RiskReader interface {
+	// Risks asks the broker for its settings, and changes nothing. Each risk says what can be lost, and after a semicolon what to do.
+	Risks(ctx context.Context) ([]string, error)
+}
+
 // Handler handles one message in this process. A nil error means delivered; see Retry, Snooze, Dead, Discard and Unavailable
 // for the other outcomes. Any other error is retried with backoff.
 type Handler func(ctx context.Context, m *Message) error

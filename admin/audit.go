@@ -64,10 +64,15 @@ func (e Entry) put(ctx context.Context, w store.Writer) error {
 
 // allow returns an error, and records it, if the principal may not do something.
 func (s *Service) allow(ctx context.Context, p Principal, a Action, on string) error {
-	if p.Subject != "" && p.Role.May(a) {
+	var err error
+	switch {
+	case p.Subject == "" || !p.Role.May(a):
+		err = &ForbiddenError{a, permissions[a].role}
+	case p.Via == ViaAgent && !a.agentMay():
+		err = ErrAgent
+	default:
 		return nil
 	}
-	err := &ForbiddenError{a, permissions[a].role}
 	e := newEntry(p, a, on, "", "")
 	e.Result, e.Error = Refused, err.Error()
 	s.record(ctx, e)

@@ -27,11 +27,11 @@ func TestTokenIDs(t *testing.T) {
 	t.Parallel()
 	service := admin.New(down{memory.New(memory.Config{})}, admin.Config{})
 	for _, id := range []string{"x", "abcdefghi\x00", "ABCDEFGHIJ", strings.Repeat("a", 600), "\xff\xffcdefghij"} {
-		if _, err := service.Authenticate(t.Context(), "pr_"+id+"_AAAA"); !errors.Is(err, admin.ErrToken) {
+		if _, err := service.Authenticate(t.Context(), "pr_"+id+"_AAAA", admin.UsePeople); !errors.Is(err, admin.ErrToken) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	if _, err := service.Authenticate(t.Context(), "pr_abcdefghi7_AAAA"); !errors.Is(err, errDown) {
+	if _, err := service.Authenticate(t.Context(), "pr_abcdefghi7_AAAA", admin.UsePeople); !errors.Is(err, errDown) {
 		t.Errorf("a token while the store is down: %v", err)
 	}
 }

@@ -96,10 +96,12 @@ type Overview struct {
 	Dead     store.Count `json:"open_dead_letters"`
 	Held     store.Count `json:"held_keys"`
 	// StuckSagas counts the sagas that wait for an operator, OpenSagas those that have not ended.
-	StuckSagas int64                 `json:"stuck_sagas"`
-	OpenSagas  int64                 `json:"open_sagas"`
-	Notices    []string              `json:"notices,omitempty"`
-	Unrouted   []store.UnroutedTopic `json:"unrouted,omitempty"`
+	StuckSagas int64 `json:"stuck_sagas"`
+	OpenSagas  int64 `json:"open_sagas"`
+	// Faults counts the faults of the last report of Doctor.
+	Faults   int                   `json:"faults"`
+	Notices  []string              `json:"notices,omitempty"`
+	Unrouted []store.UnroutedTopic `json:"unrouted,omitempty"`
 	// Since is when the history began.
 	Since time.Time `json:"history_since"`
 }
@@ -204,6 +206,9 @@ func (s *Service) look(ctx context.Context) (Overview, error) {
 	if err := s.more(ctx, &o); err != nil {
 		return Overview{}, err
 	}
+	var faults []Problem
+	o.Faults, faults = s.faults()
+	o.Problems = append(o.Problems, faults...)
 	order := map[Tone]int{Bad: 0, Warn: 1, Quiet: 2}
 	slices.SortStableFunc(o.Problems, func(a, b Problem) int { return order[a.Tone] - order[b.Tone] })
 	slices.SortStableFunc(o.Relays, func(a, b RelayInfo) int {

@@ -38,9 +38,14 @@ type Review struct {
 	Action ReviewAction     `json:"action"`
 	Filter store.DeadFilter `json:"filter"`
 	UpTo   int64            `json:"up_to"`
-	// By is who prepared it.
-	By      string    `json:"by"`
-	Expires time.Time `json:"expires"`
+	// By is who prepared it, Issuer, Subject and Via are those of the principal.
+	By      string `json:"by"`
+	Issuer  string `json:"issuer,omitempty"`
+	Subject string `json:"subject,omitempty"`
+	Via     string `json:"via,omitempty"`
+	// AgentReason is the reason that an agent gave, if one prepared it. A person approves by carrying it out.
+	AgentReason string    `json:"agent_reason,omitempty"`
+	Expires     time.Time `json:"expires"`
 	// Digest is that of what is carried out; carrying it out names it.
 	Digest string `json:"digest"`
 	// Included counts the dead letters concerned, LeftOut those that were redriven too often.
@@ -89,11 +94,32 @@ func (r *Review) digest() (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// StartReview prepares an action on the open dead letters that match a filter.
+// StartReview prepares an action on the open dead letters that match a filter. An agent uses Plan.
 func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAction, f store.DeadFilter) (r Review, err error) {
 	if err := s.allow(ctx, p, "StartReview", string(action)); err != nil {
 		return r, err
 	}
+	return s.startReview(ctx, p, action, f, "")
+}
+
+// maxReason is how long a reason of an agent is at most, in bytes.
+const maxReason = 1000
+
+// Plan prepares a redrive for a person, who carries it out in the web UI or does not; the agent's reason is shown there. It is on record.
+func (s *Service) Plan(ctx context.Context, p Principal, f store.DeadFilter, reason string) (r Review, err error) {
+	if err := s.allow(ctx, p, "Plan", "redrive"); err != nil {
+		return r, err
+	}
+	if err := required(&reason); err != nil {
+		return r, err
+	}
+	if len(reason) > maxReason {
+		return r, fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInput, len(reason), maxReason)
+	}
+	return s.startReview(ctx, p, ReviewRedrive, f, reason)
+}
+
+func (s *Service) startReview(ctx context.Context, p Principal, action ReviewAction, f store.DeadFilter, agentReason string) (r Review, err error) {
 	if action != ReviewRedrive && action != ReviewDiscard {
 		return r, fmt.Errorf("%w: a review is about %s or %s, not about %q", ErrInput, ReviewRedrive, ReviewDiscard, action)
 	}
@@ -102,7 +128,10 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 	if err := (deadletter.Plan{Filter: f}).Validate(); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	r = Review{ID: postrider.NewID(), Action: action, Filter: f, By: p.String()}
+	r = Review{
+		ID: postrider.NewID(), Action: action, Filter: f, By: clean(p.String()), Issuer: clean(p.Issuer), Subject: clean(p.Subject), Via: p.Via,
+		AgentReason: clean(agentReason),
+	}
 	if r.Causes, err = s.dead().CountCauses(ctx, f, reviewCauses); err != nil {
 		return r, err
 	}
@@ -129,6 +158,12 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 		body, err := json.Marshal(r)
 		if err != nil {
 			return err
+		}
+		if agentReason != "" {
+			e := newEntry(p, "Plan", "redrive "+plural(r.Included, "dead letter", "dead letters"), "/reviews/"+r.ID, agentReason)
+			if err := e.put(ctx, w); err != nil {
+				return err
+			}
 		}
 		return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: reviewKind, ID: r.ID, Expires: r.Expires, Body: body})
 	})
@@ -257,6 +292,15 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 	return r, discarded, err
 }
 
+// approvable returns an error unless the principal may carry out what was prepared: what an agent asked for, somebody else who is
+// signed in to the web UI.
+func (r *Review) approvable(p Principal) error {
+	if r.Via == ViaAgent && (p.Via != ViaBrowser || p.Issuer == r.Issuer && p.Subject == r.Subject) {
+		return fmt.Errorf("%w: an agent asked for it", ErrAgent)
+	}
+	return nil
+}
+
 // reviewed returns records that check the review, and mark it as carried out, in the transaction of the first change.
 func (s *Service) reviewed(p Principal, r *Review, x Execution) *recorded {
 	on := plural(r.Included, "dead letter", "dead letters")
@@ -272,6 +316,9 @@ func (s *Service) reviewed(p Principal, r *Review, x Execution) *recorded {
 	var stored store.Record
 	rec.check = func(ctx context.Context, w store.Writer) (err error) {
 		if current, stored, err = findReview(ctx, w, r.ID); err != nil {
+			return err
+		}
+		if err := current.approvable(p); err != nil {
 			return err
 		}
 		for _, v := range []*Review{r, &current} { // what is carried out, and what is on record

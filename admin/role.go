@@ -31,9 +31,18 @@ type Principal struct {
 	// Issuer and Subject identify the principal: who vouches for it, and under which name. Name is for display, "" for the Subject.
 	Issuer, Subject, Name string
 	Role                  Role
-	// Via says through what the principal acts: "browser", "token".
+	// Via says through what the principal acts: one of the constants, or a word of the embedding program.
 	Via string
 }
+
+// Through what a principal acts.
+const (
+	ViaBrowser = "browser"
+	ViaToken   = "token"
+	ViaCLI     = "cli"
+	// ViaAgent is MCP. An agent reads and prepares reviews; it changes nothing else, whatever its role.
+	ViaAgent = "mcp"
+)
 
 // String is the name for display and for the record.
 func (p Principal) String() string {
@@ -61,6 +70,9 @@ func required(reason *string) error {
 	return nil
 }
 
+// ErrAgent: an agent may not do this; a person does, in the web UI.
+var ErrAgent = errors.New("an agent cannot do this; a person does, in the web UI")
+
 // ForbiddenError says which role an action needs. It is an ErrForbidden.
 type ForbiddenError struct {
 	Action Action
@@ -74,6 +86,10 @@ func (e *ForbiddenError) Error() string {
 
 // Is reports whether target is ErrForbidden.
 func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
+
+func wrongInput(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInput, fmt.Sprintf(format, args...))
+}
 
 // Action is something that a principal asks of the Service: the name of its method.
 type Action string
@@ -91,6 +107,7 @@ type permission struct {
 var permissions = map[Action]permission{
 	"Overview":      {Viewer, "Seeing the status", true},
 	"Relay":         {Viewer, "Seeing a relay", true},
+	"Doctor":        {Viewer, "Seeing the health", true},
 	"Find":          {Viewer, "Searching", true},
 	"Message":       {Viewer, "Seeing a message", true},
 	"Key":           {Viewer, "Seeing a key", true},
@@ -106,6 +123,7 @@ var permissions = map[Action]permission{
 	"Content":       {Operator, "Seeing payloads", true},
 	"ShowReview":    {Operator, "Seeing a review", true},
 	"Activity":      {Operator, "Seeing the activity", true},
+	"Plan":          {Operator, "Planning a redrive", false},
 	"StartReview":   {Operator, "Reviewing dead letters", false},
 	"ExecuteReview": {Operator, "Redriving and discarding", false},
 	"RedriveDead":   {Operator, "Redriving", false},
@@ -126,6 +144,9 @@ func (r Role) May(a Action) bool {
 	needs, ok := permissions[a]
 	return ok && r.Includes(needs.role)
 }
+
+// agentMay reports whether an agent may do something.
+func (a Action) agentMay() bool { return permissions[a].reads || a == "Plan" }
 
 // Needs returns the role that an action needs, "" for an unknown one.
 func (a Action) Needs() Role { return permissions[a].role }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inspect"
 	"github.com/postrider/postrider/internal/stored"
@@ -28,6 +29,10 @@ type Config struct {
 	Show []Rule
 	// Target is how old the oldest undelivered message of a relay may be; an older one is a problem. Default: 1 minute.
 	Target time.Duration
+	// Checks are checks that Doctor makes in addition to those of the store, e.g. of destinations.
+	Checks []doctor.Check
+	// Command completes a command line in a fix, e.g. with the flags that name the store; see doctor.Options.
+	Command func(line string) string
 	// Logger is for what cannot be recorded. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -40,8 +45,9 @@ type Service struct {
 	mu      sync.Mutex // protects what follows
 	history history
 
-	latest  latest
-	revoked revocations
+	latest   latest
+	revoked  revocations
+	examined examined
 }
 
 // New returns the service of a store.
@@ -52,7 +58,7 @@ func New(s Store, c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Service{store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}}
+	return &Service{store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}, examined: examined{turn: make(chan struct{}, 1)}}
 }
 
 // Name is the name of the store.
@@ -71,8 +77,12 @@ type database struct {
 // clean makes a text storable.
 func clean(text string) string { return stored.Text(text) }
 
-// Run reads the status regularly until ctx ends, so that rates and the history of ages are known when somebody looks.
+// Run reads the status regularly until ctx ends, so that rates and the history of ages are known when somebody looks, and runs the
+// checks of Doctor each minute.
 func (s *Service) Run(ctx context.Context) {
+	var checking sync.WaitGroup
+	defer checking.Wait()
+	checking.Go(func() { s.runChecks(ctx) })
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for {

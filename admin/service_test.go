@@ -249,14 +249,14 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	s, service := withDead(t, 0)
 	ctx := t.Context()
-	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, time.Hour)
+	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, admin.UsePeople, time.Hour)
 	must(t, err)
-	p, err := service.Authenticate(ctx, text)
+	p, err := service.Authenticate(ctx, text, admin.UsePeople)
 	if must(t, err); p.Role != admin.Operator || p.Name != "ci" {
 		t.Errorf("principal %+v", p)
 	}
 	for _, wrong := range []string{"", "pr_", text + "x", text[:len(text)-2] + "AA", strings.Replace(text, token.ID, "other", 1)} {
-		if _, err := service.Authenticate(ctx, wrong); !errors.Is(err, admin.ErrToken) {
+		if _, err := service.Authenticate(ctx, wrong, admin.UsePeople); !errors.Is(err, admin.ErrToken) {
 			t.Errorf("token %q: %v", wrong, err)
 		}
 	}
@@ -266,7 +266,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the session has ended: %t, %v", ended, err)
 	}
 	must(t, service.RevokeToken(ctx, boss, token.ID))
-	if _, err := service.Authenticate(ctx, text); !errors.Is(err, admin.ErrToken) {
+	if _, err := service.Authenticate(ctx, text, admin.UsePeople); !errors.Is(err, admin.ErrToken) {
 		t.Errorf("a revoked token: %v", err)
 	}
 	if ended, err := service.SessionEnded(ctx, p, began); !ended || err != nil {
@@ -301,11 +301,11 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	s, service := withDead(t, 0)
 	ctx := t.Context()
-	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, time.Hour)
+	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, admin.UsePeople, time.Hour)
 	must(t, err)
 	began, err := service.Clock(ctx)
 	must(t, err)
-	p, err := service.Authenticate(ctx, text)
+	p, err := service.Authenticate(ctx, text, admin.UsePeople)
 	must(t, err)
 	if ended, err := service.SessionEnded(ctx, p, began); ended || err != nil {
 		t.Errorf("of a valid token: %t, %v", ended, err)

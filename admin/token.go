@@ -28,11 +28,22 @@ var (
 // TokenIssuer is the Issuer of principals that sign in with an access token.
 const TokenIssuer = "token"
 
+// Use is what an access token is for. It is valid for nothing else.
+type Use string
+
+const (
+	// UsePeople is for pages and the HTTP API.
+	UsePeople Use = ""
+	// UseAgents is for agents, through MCP: what it may change, a person approves.
+	UseAgents Use = "mcp"
+)
+
 // Token is an access token without its secret.
 type Token struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	Role    Role      `json:"role"`
+	Use     Use       `json:"use,omitempty"`
 	By      string    `json:"by"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
@@ -55,7 +66,7 @@ const (
 )
 
 // CreateToken returns a new access token. Its text is not stored and cannot be shown again.
-func (s *Service) CreateToken(ctx context.Context, p Principal, name string, role Role, life time.Duration) (text string, t Token, err error) {
+func (s *Service) CreateToken(ctx context.Context, p Principal, name string, role Role, use Use, life time.Duration) (text string, t Token, err error) {
 	if err := s.allow(ctx, p, "CreateToken", "token "+name); err != nil {
 		return "", t, err
 	}
@@ -64,12 +75,14 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 		return "", t, fmt.Errorf("%w: give the token a name of 1 to 64 bytes, which appears on record", ErrInput)
 	case !role.Includes(Viewer) || !p.Role.Includes(role):
 		return "", t, fmt.Errorf("%w: there is no role %q: use viewer, operator or admin", ErrInput, role)
+	case use != UsePeople && use != UseAgents:
+		return "", t, fmt.Errorf("%w: a token is for people, or for %s, not for %q", ErrInput, UseAgents, use)
 	case life <= 0 || life > MaxTokenLife:
 		return "", t, fmt.Errorf("%w: a token is valid for up to %d days", ErrInput, MaxTokenLife/(24*time.Hour))
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	t = Token{ID: strings.ToLower(rand.Text()[:tokenIDLength]), Name: clean(name), Role: role, By: p.String()}
+	t = Token{ID: strings.ToLower(rand.Text()[:tokenIDLength]), Name: clean(name), Role: role, Use: use, By: p.String()}
 	rec := &recorded{entry: newEntry(p, "CreateToken", "token "+name+" ("+string(role)+")", "", "")}
 	err = s.act(ctx, rec, func(records store.Records) error {
 		return records.Change(ctx, store.Operation{Method: "CreateToken", Doing: "create an access token"}, func(w store.Writer) error {
@@ -92,8 +105,8 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 	return TokenPrefix + t.ID + "_" + base64.RawURLEncoding.EncodeToString(secret), t, nil
 }
 
-// Authenticate returns the principal of an access token. Errors: ErrToken.
-func (s *Service) Authenticate(ctx context.Context, text string) (Principal, error) {
+// Authenticate returns the principal of an access token that is for a use. Errors: ErrToken.
+func (s *Service) Authenticate(ctx context.Context, text string, use Use) (Principal, error) {
 	id, secret, ok := strings.Cut(strings.TrimPrefix(text, TokenPrefix), "_")
 	raw, err := base64.RawURLEncoding.DecodeString(secret)
 	if !ok || err != nil || id == "" || !strings.HasPrefix(text, TokenPrefix) {
@@ -107,10 +120,14 @@ func (s *Service) Authenticate(ctx context.Context, text string) (Principal, err
 		return Principal{}, err
 	}
 	sum := sha256.Sum256(raw)
-	if subtle.ConstantTimeCompare(sum[:], t.Hash) != 1 || t.Revoked {
+	if subtle.ConstantTimeCompare(sum[:], t.Hash) != 1 || t.Revoked || t.Use != use {
 		return Principal{}, ErrToken
 	}
-	return Principal{Issuer: TokenIssuer, Subject: t.ID, Name: t.Name, Role: t.Role, Via: "token"}, nil
+	via := ViaToken
+	if use == UseAgents {
+		via = ViaAgent
+	}
+	return Principal{Issuer: TokenIssuer, Subject: t.ID, Name: t.Name, Role: t.Role, Via: via}, nil
 }
 
 // tokenIDLength is the length of the ID of a token, which has lower-case letters and digits.

@@ -1,52 +1,19 @@
 package admin
 
 import (
-	"fmt"
 	"math"
 	"net/url"
-	"strconv"
 	"time"
 
+	"github.com/postrider/postrider/internal/plain"
 	"github.com/postrider/postrider/store"
 )
 
-// Duration writes a duration for people, in two units at most: "0.4 s", "4 min 12 s", "3 d 2 h".
-func Duration(d time.Duration) string {
-	const space = "\u00a0"
-	d = max(d, 0)
-	units := []struct {
-		of   time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
-	switch {
-	case d == 0:
-		return "0" + space + "s"
-	case d < 10*time.Second:
-		return strconv.FormatFloat(max(0.1, math.Round(d.Seconds()*10)/10), 'f', -1, 64) + space + "s"
-	}
-	for i, u := range units {
-		if d < u.of {
-			continue
-		}
-		text := fmt.Sprint(int64(d/u.of), space, u.name)
-		if i+1 < len(units) {
-			if rest := (d % u.of) / units[i+1].of; rest > 0 {
-				text += fmt.Sprint(" ", int64(rest), space, units[i+1].name)
-			}
-		}
-		return text
-	}
-	return ""
-}
+// Duration writes a duration for people, in two units at most: "0.4 s", "4 min 12 s", "3 d 2 h". Its spaces do not break.
+func Duration(d time.Duration) string { return plain.Duration(d, "\u00a0") }
 
 // Grouped writes a number with commas: "18,402".
-func Grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
+func Grouped(n int64) string { return plain.Grouped(n) }
 
 // Number writes a count: "18,402", "10,000+" if there are more.
 func Number(c store.Count) string {

@@ -29,7 +29,7 @@ const (
 // maintainedSuite publishes at full speed while no relay is alive, with and without maintenance that ends segments of the log
 // and is killed while it does so.
 var maintainedSuite = suite{
-	name: "maintained", title: "Publish at full speed for 20 s with no relay alive, 8 writers", figure: figureP99, unit: "ms at p99", lower: true, slow: true,
+	name: "maintained", title: "Publish at full speed for 60 s with no relay alive, 8 writers", figure: figureP99, unit: "ms at p99", lower: true, slow: true,
 	also: []report.Column{
 		{Figure: figureP50, Title: "p50"}, {Figure: figureP999, Title: "p99.9"}, {Figure: figureRate, Title: "tx/s"},
 		{Figure: figureSegments, Title: "segments ended"}, {Figure: figureKills, Title: "kills"},
@@ -51,10 +51,10 @@ var maintainedSuite = suite{
 		}
 		return []entry{
 			{name: maintainedNever, role: report.Limit, run: func(ctx context.Context) (report.Figures, error) {
-				return b.publishFor(ctx, calm, 20*time.Second)
+				return b.publishFor(ctx, calm, time.Minute)
 			}},
 			{name: maintainedKilled, role: report.Ours, limit: maintainedNever, run: func(ctx context.Context) (report.Figures, error) {
-				return b.publishMaintained(ctx, killed, postgres.Config{Prefix: "killed_"}, 20*time.Second)
+				return b.publishMaintained(ctx, killed, postgres.Config{Prefix: "killed_"}, time.Minute)
 			}},
 		}, nil
 	},
@@ -135,8 +135,15 @@ func (b *bundle) segment(ctx context.Context, c postgres.Config) (n int64, err e
 func (b *bundle) killMaintenance(ctx context.Context, c postgres.Config) (kills int, err error) {
 	age := fmt.Sprintf(`update %[1]slog set created_at = created_at - interval '1 day' where seq in
 		(select seq from %[1]slog where seq >= (select last_value >> 39 << 39 from %[1]slog_seq_seq) order by seq limit 1)`, c.Prefix)
+	next := time.NewTicker(maintainEvery)
+	defer next.Stop()
 	for packet := int64(1); ; packet++ {
 		for _, n := range []int64{packet, undisturbedMaintenance} {
+			select {
+			case <-next.C:
+			case <-ctx.Done():
+				return kills, nil
+			}
 			_, err := b.pool.Exec(ctx, age)
 			var cut bool
 			if err == nil {
@@ -155,6 +162,10 @@ func (b *bundle) killMaintenance(ctx context.Context, c postgres.Config) (kills 
 		}
 	}
 }
+
+// maintainEvery is the time between two runs of maintenance, each of which opens connections of its own. It is 240 times shorter
+// than a relay's; without a pause, what would be measured is how many connections the server opens.
+const maintainEvery = 250 * time.Millisecond
 
 // undisturbedMaintenance is a number of packets that is never reached.
 const undisturbedMaintenance = math.MaxInt64

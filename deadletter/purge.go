@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/store"
 )
 
@@ -74,7 +75,7 @@ func (s Store) CountPurge(ctx context.Context, p PurgePlan) (n int64, err error)
 
 // Purge removes resolved dead letters with their edits, in transactions of up to 1,000, and records it. It calls progress, unless
 // nil, after each. Dead letters of relays whose messages the log still has are kept: they say that the messages are not to be delivered from there. It returns the purge also with an
-// error: what was removed is on record.
+// error: what was removed is on record. Errors: legalhold.ErrHeld.
 func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) (p Purge, err error) {
 	if err := plan.validate(); err != nil {
 		return p, err
@@ -85,6 +86,9 @@ func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) 
 		next, last := p, int64(0)
 		err := s.records.Change(ctx, store.Operation{Method: "PurgeDead", Doing: "purge dead letters"}, func(w store.Writer) error {
 			next = p
+			if err := legalhold.Check(ctx, w); err != nil {
+				return err
+			}
 			now, err := w.Now(ctx)
 			if err != nil {
 				return err

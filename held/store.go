@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/store"
 )
 
@@ -256,4 +257,37 @@ func (s Store) RemoveRelay(ctx context.Context, name, by, reason string, discard
 		return 0, err
 	}
 	return discarded, nil
+}
+
+// keptAtOnce is how many rows of a table one transaction of RemoveKept removes.
+const keptAtOnce = 1_000
+
+// CountKept counts what RemoveRelay leaves of a relay or consumer.
+func (s Store) CountKept(ctx context.Context, name string) (k store.KeptRecords, err error) {
+	op := store.Operation{Method: "CountKept", Doing: "count what is kept about " + name}
+	err = s.records.View(ctx, op, func(r store.Reader) error {
+		k, err = r.CountKept(ctx, name)
+		return err
+	})
+	return k, err
+}
+
+// RemoveKept removes everything that RemoveRelay leaves of a relay or consumer: dead letters, attempts on record, and for a consumer which
+// messages it has processed. One that returns under this name processes whatever it receives, and delivers messages that were dead-lettered. It works
+// in transactions of up to 1,000 rows of each table; interrupted, call it again. Errors: store.ErrRegistered, legalhold.ErrHeld.
+func (s Store) RemoveKept(ctx context.Context, name string) error {
+	op := store.Operation{Method: "RemoveKept", Doing: "remove what is kept about " + name}
+	for {
+		n := 0
+		err := s.records.Change(ctx, op, func(w store.Writer) (err error) {
+			if err := legalhold.Check(ctx, w); err != nil {
+				return err
+			}
+			n, err = w.RemoveKept(ctx, name, keptAtOnce)
+			return err
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+	}
 }

@@ -45,6 +45,10 @@ type ConsumerConfig struct {
 	// MaxInFlightBytes. From a log, half as many more are read ahead. Defaults: 1,024 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 
+	// Gate, if not nil, is asked before messages are read, and before any is started; see relay.Config.Gate. The broker's wait for
+	// messages in memory is extended meanwhile. Default: none.
+	Gate relay.Gate
+
 	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
 	MaxAttempts int
 	// LocalAttempts and LocalFor limit the attempts that are made while the broker waits for the message: at most
@@ -229,7 +233,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
-		Policies: c.Policies,
+		Policies: c.Policies, Gate: c.Gate,
 	}
 }
 

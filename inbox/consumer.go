@@ -21,6 +21,7 @@ type Consumer[Tx any] struct {
 	in         *Inbox[Tx]
 	store      store.Inbox[Tx]
 	batcher    store.BeginBatcher[Tx]
+	settler    store.TxSettler[Tx] // commits under leases; nil if the store cannot
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers.Set[Handler[Tx]]
@@ -43,6 +44,7 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
+	running      int                // messages in transactions
 	received     uint64             // messages so far
 	sized        int64              // bytes so far
 	logs         map[string]logSeen // by partition and incarnation; with ByPosition
@@ -105,8 +107,9 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	if err := fitTx(&cfg, in.store); err != nil {
 		return nil, err
 	}
+	settler, _ := in.store.(store.TxSettler[Tx])
 	c := &Consumer[Tx]{
-		cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
+		settler: settler, cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
@@ -190,9 +193,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	} else if err != nil {
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, err)
 	}
-	if text := c.cfg.tooShort(c.caps); text != "" {
-		c.cfg.Logger.Warn("a message may have its effect twice: "+text, "consumer", c.cfg.Name)
-	}
+	c.noteWindow(ctx)
 	if !c.caps.Ordered {
 		c.cfg.Logger.Info("the source does not keep the order of a key", "consumer", c.cfg.Name)
 	}
@@ -232,6 +233,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { c.extendLoop(background) })
 	loops.Go(func() { c.removeLoop(background) })
+	loops.Go(func() { c.gateLoop(background) })
 	for range c.cfg.Concurrency {
 		c.workers.Go(c.worker)
 	}
@@ -368,15 +370,6 @@ func (c *Consumer[Tx]) Ready() error {
 		return fmt.Errorf("consumer %s: the database does not take transactions", c.cfg.Name)
 	}
 	return c.retries.Ready()
-}
-
-// wakeWaiters wakes all waiting goroutines.
-func (c *Consumer[Tx]) wakeWaiters() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.work.Broadcast()
-	c.room.Broadcast()
-	c.changed.Broadcast()
 }
 
 // note updates the counters.

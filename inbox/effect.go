@@ -9,8 +9,10 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // handle runs the handler of a message in a transaction, if the version guard permits, and returns the end: applied or
@@ -192,12 +194,27 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	if err != nil {
 		return errors.Join(err, c.rollback(tx))
 	}
-	if err := c.store.Commit(ctx, tx); err != nil {
+	if err := c.commitRetry(ctx, tx); err != nil {
 		return c.afterCommitFailed(ctx, m, errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx)))
 	}
 	c.store.Wake()
 	c.note(func(s *Stats) { s.count(how) })
 	return nil
+}
+
+// commitRetry commits under the lease with which the relay retries the message: a process that has lost the lease without
+// noticing commits nothing.
+func (c *Consumer[Tx]) commitRetry(ctx context.Context, tx Tx) error {
+	if lease, ok := attempt.LeaseOf(ctx); ok && c.settler != nil {
+		return c.commitUnder(ctx, tx, store.LeaseRef{Partition: lease.Partition, Token: lease.Token})
+	}
+	return c.store.Commit(ctx, tx)
+}
+
+// commitUnder commits a transaction under a lease. Errors: store.ErrLeaseLost.
+func (c *Consumer[Tx]) commitUnder(ctx context.Context, tx Tx, lease store.LeaseRef) error {
+	_, err := c.settler.CommitSettled(ctx, tx, c.cfg.Name, store.Settlement{Partition: lease.Partition, Token: lease.Token})
+	return err
 }
 
 // errNotThere is the outcome for a message that is no longer parked: another process has processed it, or an operator has

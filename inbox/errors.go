@@ -12,6 +12,8 @@ var (
 	ErrStopped = errors.New("consumer has stopped")
 	// ErrDuplicateHandler: a message type, or a version of it, already has a handler.
 	ErrDuplicateHandler = errors.New("message type has a handler already")
+	// ErrNoEnd: the source of a consumer is not a log, so nobody can say whether everything that it has was read.
+	ErrNoEnd = errors.New("the source cannot say where it ends")
 	// ErrGap: a message's AggregateVersion is not the next after the last applied one.
 	ErrGap = errors.New("a version of the aggregate is missing")
 )

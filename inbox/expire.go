@@ -3,6 +3,8 @@ package inbox
 import (
 	"context"
 	"time"
+
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // removeEvery is the interval between removals of expired claims.
@@ -36,4 +38,25 @@ func (c *Consumer[Tx]) removeExpired(ctx context.Context) (n int, err error) {
 		age += longer
 	}
 	return c.store.RemoveClaims(ctx, c.cfg.Name, age, removeBatch)
+}
+
+// noteWindow says, in the log and for operators, what is wrong with the time for which IDs are kept.
+func (c *Consumer[Tx]) noteWindow(ctx context.Context) {
+	text := c.cfg.tooShort(c.caps)
+	if text != "" {
+		c.cfg.Logger.Warn("a message may have its effect twice: "+text, "consumer", c.cfg.Name)
+	}
+	notes, err := stored.Notes(ctx, c.store, stored.NoteWindow)
+	before := ""
+	for _, n := range notes {
+		if n.ID == c.cfg.Name {
+			before = string(n.Body)
+		}
+	}
+	if err == nil && text != before {
+		err = stored.Note(ctx, c.store, stored.NoteWindow, c.cfg.Name, text)
+	}
+	if err != nil && c.life.Err() == nil {
+		c.cfg.Logger.Debug("the note about the time for which IDs are kept cannot be written", "consumer", c.cfg.Name, "error", err)
+	}
 }

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,14 @@ type logRun[Tx any] struct {
 	noticed bool // the log was another one when the last session ended
 
 	// Only the goroutine that moves the position uses these.
-	position store.LogPosition
-	moved    time.Time     // when it was last stored
-	looked   time.Time     // when the log was last compared
-	unknown  int64         // messages up to this offset may have been processed before
-	openFor  time.Duration // for how long, when the session began
-	began    time.Time     // of the session
+	position   store.LogPosition
+	moved      time.Time // when it was last stored
+	reported   int64     // what the broker was told, and when
+	reportedAt time.Time
+	looked     time.Time     // when the log was last compared
+	unknown    int64         // messages up to this offset may have been processed before
+	openFor    time.Duration // for how long, when the session began
+	began      time.Time     // of the session
 }
 
 // loop reads until the run ends.
@@ -102,74 +105,6 @@ func (r *logRun[Tx]) follow() error {
 	return err
 }
 
-// open loads the position, compares it with the log, and begins a session.
-func (r *logRun[Tx]) open() (*logSession, error) {
-	now, err := r.src.state(r.ctx, r.part.Name)
-	if err != nil {
-		return nil, err
-	}
-	stored, err := r.load(now.Incarnation)
-	if err != nil {
-		return nil, err
-	}
-	p := store.LogPosition{Partition: r.part.Name, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
-	r.unknown, r.openFor, r.began = now.First-1, 0, time.Now()
-	changed := stored == nil
-	if stored != nil {
-		p, r.unknown, r.openFor = *stored, now.End, stored.Moved+stored.Open
-		before := p
-		replaced, err := locate(r.ctx, r.src.log, &p, now)
-		if err != nil {
-			return nil, err
-		}
-		if r.hasNoticed() && !replaced { // the position is older than what was lost
-			replaced = true
-			p.Replaced++
-		}
-		if replaced {
-			r.warnReplaced(&before, &p)
-		}
-		changed = replaced || p.Number == 0
-	}
-	if first := p.Offset + 1; now.First > first {
-		r.miss(&p, logGap{first, now.First - 1})
-		p.Offset, changed = now.First-1, true
-	}
-	r.position, r.moved, r.looked = p, time.Now(), time.Now()
-	if changed {
-		if err := r.store(r.ctx, p, now.End, r.openFor); err != nil {
-			return nil, err
-		}
-	}
-	at := postrider.Position{Incarnation: p.Incarnation, Partition: p.Partition, Offset: p.Offset}
-	if n := len(p.Anchors); n > 0 && p.Anchors[n-1].Offset == p.Offset {
-		at.Mark = p.Anchors[n-1].Mark
-	}
-	session := newLogSession(r.lease, now.Term, at)
-	r.mu.Lock()
-	r.session = session
-	r.mu.Unlock()
-	return session, nil
-}
-
-func (r *logRun[Tx]) warnReplaced(before, p *store.LogPosition) {
-	r.src.c.note(func(s *Stats) { s.LogsReplaced++ })
-	r.src.c.cfg.Logger.Warn("the source's log is another incarnation than before: it was recreated or lost its tail. It is read again "+
-		"from where it is still the same; what was processed is recognized by its ID. See whether the broker lost messages that are "+
-		"to be published again (replay)", "consumer", r.src.c.cfg.Name, "partition", p.Partition, "incarnation", p.Incarnation,
-		"earlier_incarnation", before.Incarnation, "position", before.Offset, "resumed_after", p.Offset)
-}
-
-// miss records offsets that the broker removed before they were read.
-func (r *logRun[Tx]) miss(p *store.LogPosition, g logGap) {
-	n := g.to - g.from + 1
-	p.Missing, p.MissingFrom, p.MissingTo = p.Missing+n, g.from, g.to
-	r.src.c.note(func(s *Stats) { s.Missing += n })
-	r.src.c.cfg.Logger.Error("the broker removed messages before this consumer had read them: its retention is too short, or the "+
-		"consumer was away for too long. Publish them again if they matter (replay)", "consumer", r.src.c.cfg.Name,
-		"partition", p.Partition, "from_offset", g.from, "to_offset", g.to)
-}
-
 // readAll reads until the session is lost. When a reader ends, the log is compared with what was read before the next one begins.
 func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
 	for failures := 0; ctx.Err() == nil; failures++ {
@@ -188,21 +123,32 @@ func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
 	return ctx.Err()
 }
 
-// readOn compares the log with what was read, and reads on after that until the reader ends. It reports whether anything was read.
+// readOn reads on after what was read, until the reader ends. It reports whether anything was read. It compares the log with what
+// was read once its reader is open: a log that is replaced later ends the reader.
 func (r *logRun[Tx]) readOn(ctx context.Context, session *logSession) (read bool, err error) {
 	_, head, _ := session.progress()
+	reader, opened := r.src.log.ReadLog(ctx, session.part, head.Offset)
+	if opened == nil {
+		defer r.close(ctx, reader)
+	}
 	now, err := r.src.state(ctx, r.part.Name)
-	if err != nil {
+	if err == nil {
+		err = r.compare(ctx, session, head, now)
+	}
+	if err = cmp.Or(err, opened); err != nil {
 		return false, err
 	}
-	if err := r.compare(ctx, session, head, now); err != nil {
-		return false, err
-	}
-	reader, err := r.src.log.ReadLog(ctx, now, head.Offset)
-	if err != nil {
-		return false, err
+	if session.skip(now) {
+		return true, nil // the next reader begins after what was removed
 	}
 	return r.pass(ctx, session, reader)
+}
+
+// close ends a reader, even if ctx has ended, so that the broker removes what it has for it.
+func (r *logRun[Tx]) close(ctx context.Context, reader postrider.LogReader) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = reader.Close(ctx) // it may have ended with its connection
 }
 
 // compare reports errReplaced if the log, whose state is now, does not have the message at a position that was read before, or if
@@ -223,7 +169,7 @@ func (r *logRun[Tx]) compare(ctx context.Context, session *logSession, at postri
 		r.noticed = true
 		return errReplaced
 	}
-	if now.Term != session.term {
+	if now.Term != session.part.Term {
 		return errReplaced // what was read before the last message may be
 	}
 	return nil
@@ -240,11 +186,6 @@ func (r *logRun[Tx]) hasNoticed() bool {
 
 // pass passes on what a reader returns until it fails, and reports whether there was anything.
 func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postrider.LogReader) (read bool, err error) {
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		_ = reader.Close(ctx) // the broker removes what is left of it
-	}()
 	for {
 		limit, bytes := r.src.share()
 		deliveries, err := reader.Read(ctx, limit, bytes)
@@ -294,8 +235,11 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	}
 	r.looked = time.Now()
 	gaps := session.removed(now.First)
+	if now.Removed > max(head.Offset, r.position.MissingTo) {
+		gaps = append(gaps, logGap{head.Offset + 1, now.Removed})
+	}
 	for _, g := range gaps {
-		r.miss(&r.position, g)
+		r.miss(&r.position, now, g)
 	}
 	p := r.position
 	if at.Offset == p.Offset && len(gaps) == 0 && time.Since(r.moved) < storeEvery {
@@ -307,12 +251,18 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	if p.Offset < r.unknown {
 		open = r.openFor + time.Since(r.began)
 	}
-	return r.store(ctx, p, now.End, open)
+	if err := r.store(ctx, p, now, open); err != nil {
+		return err
+	}
+	if time.Since(r.reportedAt) >= reportEvery {
+		r.report()
+	}
+	return nil
 }
 
 // store stores a position under the lease.
-func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, end int64, open time.Duration) error {
-	p.Number, p.End, p.Open = p.Number+1, end, open
+func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration) error {
+	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse, open
 	err := r.inTx(ctx, func(tx Tx) error { return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, p) })
 	if err != nil {
 		return fmt.Errorf("move the position in %s: %w", p.Partition, err)
@@ -350,7 +300,7 @@ func (r *logRun[Tx]) inTx(ctx context.Context, f func(tx Tx) error) error {
 	if err := f(tx); err != nil {
 		return errors.Join(err, r.src.c.rollback(tx))
 	}
-	return r.src.commit(ctx, tx, r.lease)
+	return r.src.c.commitUnder(ctx, tx, r.lease)
 }
 
 // stop ends the run after its transactions under way, unless ctx ends first, and stores the last position.
@@ -373,5 +323,6 @@ func (r *logRun[Tx]) stop(ctx context.Context) {
 	if at, _, _ := session.progress(); r.position.Partition != "" && at.Offset > r.position.Offset {
 		_ = r.move(ctx, session) // otherwise what was processed since is read again
 	}
+	r.report()
 	session.lose()
 }

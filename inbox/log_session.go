@@ -13,7 +13,7 @@ import (
 // or the log turns out to be another one, the session is lost with everything in memory.
 type logSession struct {
 	lease store.LeaseRef
-	term  string // of the log; in another one, what was read may have been replaced without the reader noticing
+	part  postrider.LogPartition // its state when the session began. In another Term, what was read may have been replaced unnoticed
 	lost  chan struct{}
 
 	mu       sync.Mutex
@@ -39,8 +39,8 @@ type logEntry struct {
 
 var _ postrider.Settler = (*logEntry)(nil)
 
-func newLogSession(lease store.LeaseRef, term string, at postrider.Position) *logSession {
-	return &logSession{lease: lease, term: term, lost: make(chan struct{}), at: at, head: at}
+func newLogSession(lease store.LeaseRef, part postrider.LogPartition, at postrider.Position) *logSession {
+	return &logSession{lease: lease, part: part, lost: make(chan struct{}), at: at, head: at}
 }
 
 // maxGaps is how many gaps are kept apart; more count as one.
@@ -53,17 +53,40 @@ func (s *logSession) admit(deliveries []*postrider.Delivery) {
 	now := time.Now()
 	for _, d := range deliveries {
 		at := d.Position
-		if from, to := s.head.Offset+1, at.Offset-1; from <= to {
-			if n := len(s.gaps); n < maxGaps {
-				s.gaps = append(s.gaps, logGap{from, to})
-			} else {
-				s.gaps[n-1].to = to
-			}
+		if !s.part.Sparse {
+			s.gap(at.Offset - 1)
 		}
 		e := &logEntry{session: s, at: at, read: now}
 		d.Settler = e
 		s.open, s.head = append(s.open, e), at
 	}
+}
+
+// gap notes that the log has nothing from what was read last to an offset. It needs s.mu.
+func (s *logSession) gap(to int64) {
+	from := s.head.Offset + 1
+	if from > to {
+		return
+	}
+	if n := len(s.gaps); n < maxGaps {
+		s.gaps = append(s.gaps, logGap{from, to})
+	} else {
+		s.gaps[n-1].to = to
+	}
+}
+
+// skip moves on to the first message that a sparse log still has, and reports whether there may have been others. In other logs,
+// the offsets tell.
+func (s *logSession) skip(now postrider.LogPartition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := now.First - 1
+	if !now.Sparse || to <= s.head.Offset {
+		return false
+	}
+	s.gap(to)
+	s.head = postrider.Position{Incarnation: s.head.Incarnation, Partition: s.head.Partition, Offset: to}
+	return true
 }
 
 // progress returns up to where everything is settled, what was read last, and for how long messages beyond the former may have

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -19,9 +20,8 @@ const listEvery = 10 * time.Second
 // database, and the leases of the consumer's relay for parked messages distribute the partitions among the processes: whoever
 // holds partition leaseOf(p) reads partition p of the log. Every transaction checks the lease when it commits.
 type logSource[Tx any] struct {
-	c       *Consumer[Tx]
-	log     postrider.Log
-	settler store.TxSettler[Tx]
+	c   *Consumer[Tx]
+	log postrider.Log
 	// arrived passes on what was read; left is what Receive has not returned yet.
 	arrived chan []*postrider.Delivery
 	left    []*postrider.Delivery
@@ -32,6 +32,8 @@ type logSource[Tx any] struct {
 	end      context.CancelFunc
 	ended    chan struct{} // closed when follow has ended
 	running  sync.WaitGroup
+	// unreported: the broker did not take the last position that it was told.
+	unreported atomic.Bool
 
 	mu         sync.Mutex
 	partitions int            // leases
@@ -44,12 +46,11 @@ type logSource[Tx any] struct {
 var _ postrider.Subscription = (*logSource[any])(nil)
 
 func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], error) {
-	settler, ok := c.store.(store.TxSettler[Tx])
-	if !ok {
+	if c.settler == nil {
 		return nil, fmt.Errorf("inbox: consumer %s reads a log, for which the store must implement store.TxSettler", c.cfg.Name)
 	}
 	s := &logSource[Tx]{
-		c: c, log: log, settler: settler, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
+		c: c, log: log, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
 		changed: make(chan struct{}, 1), ended: make(chan struct{}),
 		held: make(map[int]string), runs: make(map[string]*logRun[Tx]), failing: make(map[string]bool),
 	}
@@ -205,19 +206,13 @@ func (s *logSource[Tx]) leave(ctx context.Context) {
 	s.release(ctx, all)
 }
 
-// commit commits a transaction under a lease. Errors: store.ErrLeaseLost.
-func (s *logSource[Tx]) commit(ctx context.Context, tx Tx, lease store.LeaseRef) error {
-	_, err := s.settler.CommitSettled(ctx, tx, s.c.cfg.Name, store.Settlement{Partition: lease.Partition, Token: lease.Token})
-	return err
-}
-
 var errNoPartition = errors.New("the log no longer has this partition")
 
 // state returns the state of one partition of the log.
 func (s *logSource[Tx]) state(ctx context.Context, name string) (postrider.LogPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	parts, err := s.log.Partitions(ctx)
+	parts, err := s.log.Partitions(ctx, name)
 	if err != nil {
 		return postrider.LogPartition{}, err
 	}

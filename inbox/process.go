@@ -161,7 +161,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		it.fate = &fate{park: store.ParkSnoozed, after: o.After}
 		return 0
 	case o.Kind == postrider.BrokerUnavailable:
-		it.fate = &fate{park: store.ParkSnoozed, after: c.cfg.UnavailableWait, cause: cause}
+		it.fate = &fate{park: store.ParkSnoozed, after: cmp.Or(o.After, c.cfg.UnavailableWait), cause: cause}
 		return 0
 	}
 	now, n := time.Now(), len(it.failures)+1

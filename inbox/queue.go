@@ -116,6 +116,9 @@ func (c *Consumer[Tx]) worker() {
 			return
 		}
 		c.process(batch)
+		c.mu.Lock()
+		c.running -= len(batch)
+		c.mu.Unlock()
 		if session := batch[0].session; session != nil {
 			session.end()
 		}
@@ -127,7 +130,8 @@ func (c *Consumer[Tx]) take() []*item {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
-		if batch := c.fill(); len(batch) > 0 {
+		if batch := c.fill(c.admitted()); len(batch) > 0 {
+			c.running += len(batch)
 			if len(c.ready) > 0 {
 				c.work.Signal() // each wakes one more worker while there is work
 			}
@@ -138,10 +142,10 @@ func (c *Consumer[Tx]) take() []*item {
 	return nil
 }
 
-// fill takes messages from the ready queues.
-func (c *Consumer[Tx]) fill() []*item {
+// fill takes up to limit messages from the ready queues.
+func (c *Consumer[Tx]) fill(limit int) []*item {
 	var batch []*item
-	for next := 0; len(batch) < c.cfg.Batch && next < len(c.ready); {
+	for next := 0; len(batch) < limit && next < len(c.ready); {
 		l := c.ready[next]
 		c.discardLost(l)
 		if len(l.items) == 0 {
@@ -153,7 +157,7 @@ func (c *Consumer[Tx]) fill() []*item {
 			next++ // it has another lease
 			continue
 		}
-		n := c.share(l, batch)
+		n := c.share(l, batch, limit)
 		if n == 0 {
 			break // it needs its own transaction
 		}
@@ -179,8 +183,8 @@ func (c *Consumer[Tx]) unready(i int) {
 	c.ready = slices.Delete(c.ready, i, i+1)
 }
 
-// share says how many of a queue's first messages fit into a batch.
-func (c *Consumer[Tx]) share(l *queue, batch []*item) int {
+// share says how many of a queue's first messages fit into a batch of up to limit messages.
+func (c *Consumer[Tx]) share(l *queue, batch []*item, limit int) int {
 	first := l.items[0]
 	if first.alone {
 		if len(batch) > 0 {
@@ -189,7 +193,7 @@ func (c *Consumer[Tx]) share(l *queue, batch []*item) int {
 		return 1
 	}
 	n := 1
-	for n < len(l.items) && len(batch)+n < c.cfg.Batch && !l.items[n].alone && c.sameLog(first, l.items[n]) {
+	for n < len(l.items) && len(batch)+n < limit && !l.items[n].alone && c.sameLog(first, l.items[n]) {
 		n++
 	}
 	return n

@@ -97,7 +97,7 @@ func (c *Consumer[Tx]) receive() error {
 func (c *Consumer[Tx]) awaitRoom() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.hasRoom() && c.life.Err() == nil {
+	for (!c.hasRoom() || c.closed()) && c.life.Err() == nil {
 		c.room.Wait()
 	}
 	if c.life.Err() != nil {

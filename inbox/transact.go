@@ -126,7 +126,7 @@ func (c *Consumer[Tx]) commit(ctx context.Context, tx Tx, session *logSession) e
 	if session == nil {
 		return c.store.Commit(ctx, tx)
 	}
-	err := c.log.commit(ctx, tx, session.lease)
+	err := c.commitUnder(ctx, tx, session.lease)
 	if errors.Is(err, store.ErrLeaseLost) {
 		session.lose()
 		return errors.Join(errLost, err)

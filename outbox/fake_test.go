@@ -111,6 +111,13 @@ func (s *fakeStore) Written(ctx context.Context, t fakeTx, ids []string) ([]stri
 	return written, nil
 }
 
+func (s *fakeStore) Published(ctx context.Context, t fakeTx) ([]*postrider.Message, error) {
+	if err := s.call(ctx, "Published"); err != nil {
+		return nil, err
+	}
+	return t.(*tx).msgs, nil
+}
+
 func (s *fakeStore) Wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,6 +81,20 @@ func (o *Outbox[Tx]) Check(m *postrider.Message) error {
 	return m.Validate(o.limits)
 }
 
+// Published returns the messages that the transaction tx has published and not undone, in order, as they are in the database: with
+// defaults, and without those that a hook suppressed. It reads them from the database, so those that another part of the program
+// published are among them, and on PostgreSQL those published in SQL. Errors: store.ErrNoTransaction; the store's.
+func (o *Outbox[Tx]) Published(ctx context.Context, tx Tx) ([]*postrider.Message, error) {
+	if isNil(tx) {
+		return nil, store.ErrNoTransaction
+	}
+	msgs, err := o.store.Published(ctx, tx)
+	if err != nil {
+		return nil, fmt.Errorf("read what a transaction has published: %w", err)
+	}
+	return msgs, nil
+}
+
 // Limits of a PublishSeq chunk: those of one round trip.
 const (
 	chunkMessages = 1_000

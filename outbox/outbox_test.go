@@ -316,4 +316,5 @@ func (nothing) Commit(context.Context, *int) error                              
 func (nothing) Rollback(context.Context, *int) error                              { return nil }
 func (nothing) Insert(context.Context, *int, []*postrider.Message) error          { return nil }
 func (nothing) Written(_ context.Context, _ *int, ids []string) ([]string, error) { return ids, nil }
+func (nothing) Published(context.Context, *int) ([]*postrider.Message, error)     { return nil, nil }
 func (nothing) Wake()                                                             {}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
 )
 
@@ -71,6 +72,11 @@ type Config struct {
 	// some keys are released. Default: 100,000.
 	MaxHeldKeys int
 
+	// Gate, if not nil, is asked before messages are read, and before any is started. While it allows none, nothing is fetched, parked
+	// or counted as an attempt; calls in progress end as usual. It is for a relay whose handlers all need the same dependency, e.g. a
+	// *resilience.Operation with a breaker. Default: none.
+	Gate Gate
+
 	// MaxRate is the maximum number of messages per second that the processes of the relay send or handle together, retries
 	// included: each has the part of it that corresponds to its part of the partitions. Messages that wait for it are neither
 	// parked nor counted as attempts. Default: no limit.
@@ -128,6 +134,8 @@ type Config struct {
 
 	// KeepDelivered is how long the log keeps delivered messages. Default: 24 h; negative: they are not kept.
 	KeepDelivered time.Duration
+	// KeepTopics are longer times for topics: see retention.Config.Topics.
+	KeepTopics map[string]time.Duration
 	// MaxLogBytes drops the oldest delivered messages when the log exceeds this size. Default: no limit.
 	MaxLogBytes int64
 	// KeepRedrives is how long a redrive of dead letters, or a replay, remains visible after its end. If several relays of an outbox differ,
@@ -265,6 +273,9 @@ func (c *Config) faults() (faults []error) {
 			fault(`relay: Types of policy %d holds an empty pattern; "*" stands for every type`, i)
 		}
 	}
+	if keep := c.retention(); keep.Validate() != nil {
+		fault("relay: KeepTopics: %w", keep.Validate())
+	}
 	for _, t := range c.Topics {
 		if t == "" {
 			fault(`relay: Topics holds an empty pattern; "*" stands for every topic`)
@@ -276,8 +287,8 @@ func (c *Config) faults() (faults []error) {
 // leaseLife leaves a tenth of LeaseTTL for other processes to notice that a lease has ended.
 func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
 
-func (c *Config) retention() store.Retention {
-	return store.Retention{For: max(c.KeepDelivered, 0), MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
+func (c *Config) retention() retention.Config {
+	return retention.Config{For: max(c.KeepDelivered, 0), Topics: c.KeepTopics, MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}
 }
 
 // takes reports whether this process is configured for messages of a topic.

@@ -41,7 +41,7 @@ func (r *Relay) dueLoop(ctx context.Context) {
 func (r *Relay) untilDue(began time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.nextDue.IsZero() || r.circuit.open() || r.dueFull { // the loop is woken when these states end
+	if r.nextDue.IsZero() || r.circuit.open() || r.closed() || r.dueFull { // the loop is woken when these states end
 		return r.cfg.PollMax
 	}
 	return min(r.cfg.PollMax, max(time.Until(r.nextDue), time.Until(began.Add(r.cfg.PollMin)), time.Millisecond))
@@ -184,7 +184,7 @@ func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 	now, room := time.Now(), parked.MaxMessages-parked.Messages
 	r.dueFull = room <= 0 || parked.Bytes >= parked.MaxBytes
 	switch {
-	case r.dueFull || r.circuit.open() && !r.lacksProbe(now):
+	case r.dueFull || r.closed() || r.circuit.open() && !r.lacksProbe(now):
 		room = 0 // operators' decisions only
 	case r.circuit.open():
 		room = 1

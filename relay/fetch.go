@@ -195,12 +195,15 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *sc
 	return found, more
 }
 
-// fetchRequest says what to read now: no partition if there is no room, or if the destination is down (unless there is
-// nothing to probe it with).
+// fetchRequest says what to read now: no partition if there is no room, if nothing may be started, or if the destination is down
+// (unless there is nothing to probe it with).
 func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	fresh := &r.sched.Fresh
 	room, bytes := r.freshRoom(), fresh.MaxBytes-fresh.Bytes
 	if room < fresh.WorthReading() || (bytes < fresh.MaxBytes/4 && fresh.Messages > 0) {
+		return store.FetchRequest{}, nil
+	}
+	if r.closed() {
 		return store.FetchRequest{}, nil
 	}
 	full := r.finder == nil && r.sched.HeldKeys() >= r.cfg.MaxHeldKeys
@@ -257,11 +260,12 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	for i := range b.Entries {
 		rec, it := &b.Entries[i], &items[i]
 		*it = r.newItem(p, rec)
-		if topic := it.Message.Topic; !p.takes(topic) && (rec.Err == nil || topic != "") {
+		topic, erased := it.Message.Topic, it.Message.Type == store.ErasedType
+		if erased || !p.takes(topic) && (rec.Err == nil || topic != "") {
 			if len(topic) > postrider.MaxTopicBytes { // no index takes it
 				topic = strings.ToValidUTF8(topic[:postrider.MaxTopicBytes], "")
 			}
-			p.Skip(it, ticket+uint64(i), topic, store.MatchTopics(p.elsewhere, topic))
+			p.Skip(it, ticket+uint64(i), topic, erased || store.MatchTopics(p.elsewhere, topic))
 			continue
 		}
 		if rec.Err == nil {

@@ -136,6 +136,8 @@ type Usage struct {
 	Calls, Concurrency int
 	// Leases are held.
 	Leases int
+	// Closed says that nothing may be started, because of Config.Gate.
+	Closed bool
 }
 
 // Usage returns what the relay uses of its limits. It is zero before Run.
@@ -149,6 +151,7 @@ func (r *Relay) Usage() Usage {
 		Messages: r.sched.InMemory(), Bytes: r.sched.Fresh.Bytes + r.sched.Parked.Bytes,
 		MaxInFlight: r.cfg.MaxInFlight, MaxInFlightBytes: r.cfg.MaxInFlightBytes,
 		Calls: r.sched.Calls(), Concurrency: r.cfg.Concurrency, Leases: len(r.partitions),
+		Closed: r.closed(),
 	}
 }
 

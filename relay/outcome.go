@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -163,7 +164,7 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	case v.outcome.Kind == postrider.Snoozed:
 		o.Reason = string(store.ParkSnoozed)
 	case v.outcome.Kind == postrider.BrokerUnavailable: // reported by a handler
-		o.Reason, o.After = string(store.ParkSnoozed), r.cfg.UnavailableWait
+		o.Reason, o.After = string(store.ParkSnoozed), cmp.Or(v.outcome.After, r.cfg.UnavailableWait)
 	default:
 		o.Failed, o.Attempts, o.Reason = true, it.Attempts+1, string(store.ParkRetry)
 		if o.Attempts >= r.maxAttempts(m.Message) {

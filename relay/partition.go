@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -30,7 +31,7 @@ type partition struct {
 // hold begins the work on a partition whose lease was granted; asked is when it was requested.
 func (r *Relay) hold(l *store.Lease, asked time.Time) {
 	p := &partition{Partition: r.sched.Hold(l), fetched: l.Cursor, more: true}
-	p.ctx, p.end = context.WithCancel(r.calls)
+	p.ctx, p.end = context.WithCancel(attempt.WithLease(r.calls, attempt.Lease{Partition: l.Partition, Token: l.Token}))
 	p.setFilter(l.Filter, r.cfg.Topics)
 	r.extend(p, asked)
 	r.partitions[l.Partition] = p

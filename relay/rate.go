@@ -48,6 +48,9 @@ func (l *rateLimit) spend(n int) { l.tokens -= float64(n) }
 // allowed returns how many messages one call may have now, and has the workers woken when there may be more.
 func (r *Relay) allowed(now time.Time) int {
 	n := r.circuit.allows(r.cfg.MaxBatch, now)
+	if n > 0 {
+		n = r.admitted(n)
+	}
 	if r.rate == nil || n == 0 || len(r.partitions) == 0 || r.sched.Ready() == 0 {
 		return n
 	}
@@ -64,5 +67,5 @@ func (r *Relay) allowed(now time.Time) int {
 
 // paused reports whether messages wait because nothing may be sent, or less than there is.
 func (r *Relay) paused(now time.Time) bool {
-	return r.circuit.open() || r.rate != nil && now.Sub(r.rate.reached) < max(r.cfg.ParkAfter, r.rate.next.Sub(r.rate.reached))
+	return r.circuit.open() || r.closed() || r.rate != nil && now.Sub(r.rate.reached) < max(r.cfg.ParkAfter, r.rate.next.Sub(r.rate.reached))
 }

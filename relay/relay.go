@@ -14,7 +14,6 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
-	"github.com/postrider/postrider/replay"
 	"github.com/postrider/postrider/store"
 )
 
@@ -72,6 +71,7 @@ type Relay struct {
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	rounds        uint64    // completed rounds of fetching
 	drains        map[*drain]struct{}
+	gateChanged   chan struct{}     // closed when the answer of Allow may have changed
 	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
 	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition
 	leaseOutage   outage
@@ -98,8 +98,8 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 		lastSettle: make(chan struct{}),
 		partitions: make(map[int]*partition),
 		underWay:   make(map[*call]struct{}),
-		drains:     make(map[*drain]struct{}),
-		claims:     make(map[int]string), resume: make(map[int]time.Time),
+		drains:     make(map[*drain]struct{}), gateChanged: make(chan struct{}),
+		claims: make(map[int]string), resume: make(map[int]time.Time),
 	}
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
@@ -168,6 +168,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.listen(background) })
 	loops.Go(func() { r.maintainLoop(background) })
 	loops.Go(func() { r.slowLoop(background) })
+	loops.Go(func() { r.gateLoop(background) })
 	for _, f := range r.background {
 		loops.Go(func() { f(background) })
 	}
@@ -323,56 +324,6 @@ func (r *Relay) listen(ctx context.Context) {
 		r.failing(OperationListen, err)
 		r.cfg.Logger.Warn("relay hears no commits of other processes and relies on polling", "relay", r.cfg.Name, "error", err)
 	}
-}
-
-// maintainLoop maintains the log while this process holds partitions.
-func (r *Relay) maintainLoop(ctx context.Context) {
-	m, ok := r.store.(store.Maintainer)
-	if !ok {
-		return
-	}
-	for wait := time.Second; ; {
-		if !sleep(ctx, wait) {
-			return
-		}
-		r.mu.Lock()
-		holds := len(r.partitions) > 0
-		r.mu.Unlock()
-		if !holds {
-			continue
-		}
-		wait = time.Minute
-		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		done, err := r.maintain(bounded, m)
-		cancel()
-		switch {
-		case err != nil && ctx.Err() == nil:
-			r.failing(OperationMaintain, err)
-			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)
-		case done.Deferred != "":
-			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
-		}
-		if err == nil {
-			r.observe(func(o *Observer) {
-				if o.Maintained != nil {
-					o.Maintained(done)
-				}
-			})
-		}
-	}
-}
-
-// maintain maintains the log, and keeps what replays have still to read. It removes replays that ended long ago.
-func (r *Relay) maintain(ctx context.Context, m store.Maintainer) (store.Maintained, error) {
-	keep, replays := r.cfg.retention(), replay.New(r.store)
-	var err error
-	if keep.KeepFrom, err = replays.KeepFrom(ctx); err != nil {
-		return store.Maintained{}, err
-	}
-	if _, err := replays.Purge(ctx, keep.Redrives); err != nil {
-		return store.Maintained{}, err
-	}
-	return m.Maintain(ctx, keep)
 }
 
 // signal wakes a loop without blocking; signals coalesce.

@@ -72,7 +72,7 @@ type Filter struct {
 // matches reports whether a replay to a relay that takes topics has a message.
 func (f *Filter) matches(m *store.LoggedMessage, topics []string) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
-	return is(f.Key, m.Key) && is(f.Type, m.Type) && is(f.Tenant, m.Tenant) && is(f.MessageID, m.ID) &&
+	return m.Type != store.ErasedType && is(f.Key, m.Key) && is(f.Type, m.Type) && is(f.Tenant, m.Tenant) && is(f.MessageID, m.ID) &&
 		(f.Topic == "" || store.MatchTopic(f.Topic, m.Topic)) && store.MatchTopics(topics, m.Topic) &&
 		(f.From.IsZero() || !m.CreatedAt.Before(f.From)) && (f.To.IsZero() || m.CreatedAt.Before(f.To))
 }
@@ -120,6 +120,8 @@ const (
 	Finished  State = "finished"
 	Cancelled State = "cancelled"
 	Failed    State = "failed" // its steps failed drive.MaxFailures times in a row
+	// Unreadable: what is stored is not a replay, or that of a newer version. Cause says why. It can only be cancelled.
+	Unreadable State = "unreadable"
 )
 
 // Replay is a replay and its progress.
@@ -154,8 +156,10 @@ type Replay struct {
 	NextAt   time.Time `json:"next_at,omitzero"`
 }
 
-// Ended reports whether the replay takes no more steps.
-func (r *Replay) Ended() bool { return r.State != Running && r.State != Paused }
+// Ended reports whether the replay will take no more steps.
+func (r *Replay) Ended() bool {
+	return r.State == Finished || r.State == Cancelled || r.State == Failed
+}
 
 const (
 	// stepLimit is how many messages one step parks, and scanLimit how many it reads to find them, in pages.

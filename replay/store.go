@@ -131,13 +131,14 @@ func parse(d store.Document, err error) (Replay, error) {
 	if errors.Is(err, store.ErrNoDocument) {
 		return Replay{}, fmt.Errorf("replay %s: %w", d.ID, ErrNoReplay)
 	}
-	var r Replay
-	if err == nil {
-		if err = json.Unmarshal(d.Body, &r); err != nil {
-			err = fmt.Errorf("the stored replay %s: %w", d.ID, err)
-		}
+	if err != nil {
+		return Replay{}, err
 	}
-	return r, err
+	var r Replay
+	if err := json.Unmarshal(d.Body, &r); err != nil {
+		return Replay{ID: d.ID, State: Unreadable, Cause: err.Error()}, nil
+	}
+	return r, nil
 }
 
 // update locks a replay, and stores it if change reports a change.
@@ -352,7 +353,7 @@ func (s Store) Purge(ctx context.Context, endedFor time.Duration) (n int, err er
 }
 
 // KeepFrom returns the first sequence that a running or paused replay has still to read, 0 if there is none: retention keeps the log
-// from there on (store.Retention.KeepFrom).
+// from there on (store.Retention.KeepFrom). For a replay that is unreadable, that is the whole log, until it is cancelled.
 func (s Store) KeepFrom(ctx context.Context) (int64, error) {
 	first := int64(math.MaxInt64)
 	for r, err := range s.List(ctx) {

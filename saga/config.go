@@ -38,6 +38,9 @@ type Config struct {
 	// function makes the data larger than before and than this is stuck; of a local step, it is a failed attempt. A signal
 	// beyond it is dead-lettered. Default: 256 KiB.
 	MaxState int
+	// Grace is how long a process waits after its start before it decides about a timeout of a contract, if the broker of an event
+	// cannot say whether everything was read. Default: 1 min.
+	Grace time.Duration
 	// KeepEnded is how long an instance that completed or was compensated is kept, with its history. Stuck and abandoned ones are
 	// always kept. Default: 7 days; negative: forever.
 	KeepEnded time.Duration
@@ -65,7 +68,7 @@ func (c Config) complete() (Config, error) {
 		{"StepTimeout", &c.StepTimeout, 30 * time.Second}, {"UndoTimeout", &c.UndoTimeout, 30 * time.Second},
 		{"StuckAfter", &c.StuckAfter, time.Hour}, {"LocalTimeout", &c.LocalTimeout, 5 * time.Second},
 		{"BackoffBase", &c.BackoffBase, time.Second}, {"BackoffMax", &c.BackoffMax, 5 * time.Minute},
-		{"EarlyFor", &c.EarlyFor, time.Minute}, {"WaitInterval", &c.WaitInterval, 250 * time.Millisecond},
+		{"EarlyFor", &c.EarlyFor, time.Minute}, {"Grace", &c.Grace, time.Minute}, {"WaitInterval", &c.WaitInterval, 250 * time.Millisecond},
 	} {
 		if *d.value < 0 {
 			faults = append(faults, fmt.Errorf("saga: %s must not be negative, is %s", d.name, *d.value))

@@ -51,7 +51,7 @@ const (
 )
 
 // Diff says what becomes of the instances that have not ended when a build is deployed that has these definitions: graphs as
-// Definition.Graph returns them, one JSON value after another. Errors: a graph that cannot be read; those of the store.
+// Definition.Graph and Contract.Graph return them, one JSON value after another. Errors: a graph that cannot be read; those of the store.
 func (o *Operator) Diff(ctx context.Context, graphs []byte) ([]Difference, error) {
 	build, err := readGraphs(graphs)
 	if err != nil {
@@ -61,10 +61,10 @@ func (o *Operator) Diff(ctx context.Context, graphs []byte) ([]Difference, error
 	if err != nil {
 		return nil, fmt.Errorf("read definitions: %w", err)
 	}
-	known := make(map[string]*machine.Definition) // by hash, saga and version
+	known := make(map[string]machine.Rules) // by hash, saga and version
 	identity := func(saga string, version int, hash string) string { return fmt.Sprint(hash, " ", version, " ", saga) }
 	for _, d := range reported {
-		read, err := machine.FromGraph(d.Graph)
+		read, err := machine.RulesFromGraph(d.Graph)
 		if err != nil {
 			return nil, fmt.Errorf("saga %s v%d: %w", d.Saga, d.Version, err)
 		}
@@ -103,7 +103,7 @@ func (d *Difference) add(s store.SagaSummary) {
 }
 
 // classify classifies an instance by its state. One that ended meanwhile is the same.
-func (o *Operator) classify(ctx context.Context, s store.SagaSummary, d *machine.Definition, build []*machine.Definition) (DiffClass, string, error) {
+func (o *Operator) classify(ctx context.Context, s store.SagaSummary, d machine.Rules, build []machine.Rules) (DiffClass, string, error) {
 	if d == nil {
 		return DiffStops, "its definition was never reported, so it cannot be compared", nil
 	}
@@ -126,8 +126,8 @@ func (o *Operator) classify(ctx context.Context, s store.SagaSummary, d *machine
 }
 
 // readGraphs reads the definitions of a build, by saga.
-func readGraphs(graphs []byte) (map[string][]*machine.Definition, error) {
-	build := make(map[string][]*machine.Definition)
+func readGraphs(graphs []byte) (map[string][]machine.Rules, error) {
+	build := make(map[string][]machine.Rules)
 	decoder := json.NewDecoder(bytes.NewReader(graphs))
 	for {
 		var graph json.RawMessage
@@ -138,11 +138,12 @@ func readGraphs(graphs []byte) (map[string][]*machine.Definition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the graphs of the build: %w", err)
 		}
-		d, err := machine.FromGraph(graph)
+		r, err := machine.RulesFromGraph(graph)
 		if err != nil {
 			return nil, fmt.Errorf("read the graphs of the build: %w", err)
 		}
-		build[d.Name] = append(build[d.Name], d)
+		name, _ := r.Identity()
+		build[name] = append(build[name], r)
 	}
 }
 

@@ -33,12 +33,14 @@ type Engine[Tx any] struct {
 	store   Store[Tx]
 	box     *outbox.Outbox[Tx]
 	waiters waiters
+	sources sources
 	process string // names this process in reports
 
-	mu      sync.Mutex
-	sagas   map[string]map[int]*machine.Definition // by name and version
-	running int                                    // relays and consumers
-	overran map[string]bool                        // IDs of messages whose local step took too long, see runLocal
+	mu        sync.Mutex
+	sagas     map[string]map[int]*machine.Definition // by name and version
+	contracts map[string]map[int]tracked             // by name and version
+	running   int                                    // relays and consumers
+	overran   map[string]bool                        // IDs of messages whose local step took too long, see runLocal
 }
 
 // New returns an engine that keeps instances in a store and publishes through an outbox of the same database. The error lists
@@ -51,7 +53,9 @@ func New[Tx any](s Store[Tx], box *outbox.Outbox[Tx], c Config) (*Engine[Tx], er
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine[Tx]{cfg: c, store: s, box: box, process: processName(), sagas: make(map[string]map[int]*machine.Definition), overran: make(map[string]bool)}
+	e := &Engine[Tx]{cfg: c, store: s, box: box, process: processName(), sagas: make(map[string]map[int]*machine.Definition),
+		contracts: make(map[string]map[int]tracked), overran: make(map[string]bool)}
+	e.sources.grace = c.Grace
 	e.waiters.init(s, c.WaitInterval)
 	return e, nil
 }
@@ -84,27 +88,28 @@ func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
 		versions = make(map[int]*machine.Definition)
 		e.sagas[d.Name] = versions
 	}
-	if versions[d.Version] != nil {
+	if versions[d.Version] != nil || e.contracts[d.Name] != nil {
 		return nil, fmt.Errorf("saga %s v%d: %w", d.Name, d.Version, ErrDuplicate)
 	}
 	versions[d.Version] = compiled
 	return &Saga[Tx, D]{engine: e, definition: d, compiled: compiled}, nil
 }
 
-// find returns a definition, nil if this process does not have it.
-func (e *Engine[Tx]) find(name string, version int) *machine.Definition {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.sagas[name][version]
-}
-
 // Relay lets a relay of the engine's outbox run the engine: timers, local steps, operators' verbs, and replies of participants
 // that share the outbox. The relay needs the topic of the engine (Topic) among its topics, and may handle other messages with
-// transactions. Errors: ErrHoldKey; those of relay.HandleTxFunc.
+// transactions. With Topics among its topics, it also takes the events of contracts that are published in the outbox; give it
+// then no other handlers of these events. Errors: ErrHoldKey; those of relay.HandleTxFunc.
 func (e *Engine[Tx]) Relay(r *relay.Relay) error {
 	errs := []error{e.refuseHeldKeys("relay "+r.Name(), r.OnDead()), r.Background(e.maintain)}
 	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb, typeTimer} {
 		errs = append(errs, relay.HandleTxFunc(r, messageType, e.handle))
+	}
+	types := e.eventTypes()
+	for _, messageType := range types {
+		errs = append(errs, relay.HandleTxFunc(r, messageType, e.track))
+	}
+	if status, ok := e.store.(store.StatusReader); ok && len(types) > 0 {
+		errs = append(errs, r.Background(e.sources.add(backlogOf(status, r.Name()), e.cfg.Logger)))
 	}
 	return errors.Join(errs...)
 }
@@ -118,11 +123,22 @@ func (e *Engine[Tx]) refuseHeldKeys(what string, onDead relay.OnDead) error {
 	return fmt.Errorf("saga: engine %s: %s: %w", e.cfg.Name, what, ErrHoldKey)
 }
 
-// Consume lets a consumer take the replies of participants, and signals, that come from a broker. It needs the topic of the
-// engine (Topic) among its topics. Errors: ErrHoldKey; those of inbox.Consumer.HandleFunc.
+// Consume lets a consumer take the replies of participants, signals, and the events of contracts, that come from a broker. For
+// replies and signals, it needs the topic of the engine (Topic) among its topics; for events, those of Topics, and
+// inbox.SkipUnhandled if these topics have other messages too. Errors: ErrHoldKey; those of inbox.Consumer.HandleFunc.
 func (e *Engine[Tx]) Consume(c *inbox.Consumer[Tx]) error {
-	return errors.Join(e.refuseHeldKeys("consumer "+c.Name(), c.OnDead()), c.Background(e.maintain),
-		c.HandleFunc(typeReply, e.handle), c.HandleFunc(typeSignal, e.handle))
+	errs := []error{e.refuseHeldKeys("consumer "+c.Name(), c.OnDead()), c.Background(e.maintain)}
+	for _, messageType := range []string{typeReply, typeSignal} {
+		errs = append(errs, c.HandleFunc(messageType, e.handle))
+	}
+	types := e.eventTypes()
+	for _, messageType := range types {
+		errs = append(errs, c.HandleFunc(messageType, e.track))
+	}
+	if len(types) > 0 {
+		errs = append(errs, c.Background(e.sources.add(c.CatchUp, e.cfg.Logger)))
+	}
+	return errors.Join(errs...)
 }
 
 // Signal sends a signal to the instance with an ID, in the caller's transaction. It reaches the Await of this message type,

@@ -29,10 +29,14 @@ type storeError struct{ error }
 // Unwrap returns the cause.
 func (e storeError) Unwrap() error { return e.error }
 
-// handle handles a message of the engine in the transaction tx. A failure of the database does not count as an attempt, since it is
-// not the message's. A timer is not dead-lettered however it fails, since nothing else wakes its instance.
+// handle handles a message of the engine in the transaction tx.
 func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) error {
-	err := e.transact(ctx, tx, m)
+	return e.uncounted(m, e.transact(ctx, tx, m))
+}
+
+// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's. A
+// timer is not dead-lettered however it fails, since nothing else wakes its instance.
+func (e *Engine[Tx]) uncounted(m *postrider.Message, err error) error {
 	if postrider.OutcomeOf(err).Kind != postrider.Retried {
 		return err
 	}
@@ -56,22 +60,12 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 	if stored == nil {
 		return e.notFound(m)
 	}
-	d := e.find(stored.Saga, stored.Version)
-	if d == nil || d.Hash() != stored.Hash {
-		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
-			"waits for a process that has it", "engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "hash", stored.Hash,
-			"instance", stored.ID)
-		return postrider.Snooze(versionWait)
+	t, r, err := e.prepare(stored, m)
+	if err != nil {
+		return err
 	}
-	t := &transition{
-		identity: stored.SagaIdentity, startedAt: stored.StartedAt, before: machine.Instance{ID: stored.ID, Run: stored.Run, Rev: stored.Rev, Data: stored.Data},
-		input: inputName(m.Type), step: m.Headers[headerStep], messageID: m.ID,
-	}
-	if err := json.Unmarshal(stored.State, &t.before.State); err != nil {
-		return fmt.Errorf("read the state of instance %s: %w", stored.ID, err)
-	}
-	t.before.State.Token = stored.Token
-	if m.Type == typeLocal {
+	t.input, t.step = inputName(m.Type), m.Headers[headerStep]
+	if d, is := r.(*machine.Definition); is && m.Type == typeLocal {
 		if wanted, err := e.runLocal(ctx, tx, d, m, t, input.Reply); err != nil || !wanted {
 			return err
 		}
@@ -80,7 +74,53 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 		t.step, t.actor, t.note = v.Step, v.Actor, v.Reason
 	}
 	input.Age = stored.Age
-	t.after, t.out, err = d.Advance(e.policy(), t.before, input)
+	if input.Timer != nil && stored.Kind == store.SagaChoreographed {
+		input.ReadUpTo = e.sources.readUpTo(stored.Age)
+		if input.ReadUpTo < t.before.State.NeedsReading(input.Timer.ID) {
+			e.sources.ask()
+			return postrider.Snooze(readWait)
+		}
+	}
+	return e.advance(ctx, tx, r, t, input)
+}
+
+// rulesOf returns those that an instance began with, nil if this process does not have them.
+func (e *Engine[Tx]) rulesOf(in *store.SagaInstance) machine.Rules {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d := e.sagas[in.Saga][in.Version]; d != nil && d.Hash() == in.Hash {
+		return d
+	}
+	if c, found := e.contracts[in.Saga][in.Version]; found && c.compiled.Hash() == in.Hash {
+		return c.compiled
+	}
+	return nil
+}
+
+// prepare begins the transition of an instance for a message. A message whose rules this process does not have waits for a process
+// that has them.
+func (e *Engine[Tx]) prepare(stored *store.SagaInstance, m *postrider.Message) (*transition, machine.Rules, error) {
+	r := e.rulesOf(stored)
+	if r == nil {
+		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
+			"waits for a process that has it", "engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "hash", stored.Hash,
+			"instance", stored.ID)
+		return nil, nil, postrider.Snooze(versionWait)
+	}
+	t := &transition{
+		identity: stored.SagaIdentity, startedAt: stored.StartedAt, messageID: m.ID,
+		before: machine.Instance{ID: stored.ID, Run: stored.Run, Rev: stored.Rev, Data: stored.Data},
+	}
+	if err := json.Unmarshal(stored.State, &t.before.State); err != nil {
+		return nil, nil, fmt.Errorf("read the state of instance %s: %w", stored.ID, err)
+	}
+	t.before.State.Token = stored.Token
+	return t, r, nil
+}
+
+// advance makes a transition and saves what it results in.
+func (e *Engine[Tx]) advance(ctx context.Context, tx Tx, r machine.Rules, t *transition, input machine.Input) (err error) {
+	t.after, t.out, err = r.Advance(e.policy(), t.before, input)
 	switch {
 	case errors.Is(err, machine.ErrInput):
 		return postrider.Dead(ReasonNotApplicable, err)
@@ -91,7 +131,7 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 		t.note = t.out.Refused
 	}
 	if t.after.State.Ended != "" {
-		e.waiters.ending(stored.ID)
+		e.waiters.ending(t.identity.ID)
 	}
 	return e.save(ctx, tx, t)
 }

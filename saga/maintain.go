@@ -83,6 +83,16 @@ func (e *Engine[Tx]) definitions() (out []store.SagaDefinition) {
 			out = append(out, store.SagaDefinition{Saga: name, Version: version, Hash: d.Hash(), Graph: graph})
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(e.contracts)) {
+		for _, version := range slices.Sorted(maps.Keys(e.contracts[name])) {
+			c := e.contracts[name][version].compiled
+			graph, err := json.Marshal(c.Graph())
+			if err != nil {
+				panic(err) // nor has that of a contract
+			}
+			out = append(out, store.SagaDefinition{Saga: name, Version: version, Hash: c.Hash(), Graph: graph})
+		}
+	}
 	return out
 }
 

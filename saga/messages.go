@@ -38,9 +38,10 @@ const (
 	headerOutcome = "postrider-saga-outcome" // of a reply
 	headerSince   = "postrider-saga-since"   // when the command was first sent, RFC 3339
 	headerSeen    = "postrider-saga-seen"    // "1" if the engine has seen the step done
-	headerUndo    = "postrider-saga-undo"    // "1" for the undo of a local step
+	headerUndo    = "postrider-saga-undo"    // "1" for an undo
 	headerTimer   = "postrider-saga-timer"   // the number of a timer
 	headerSignal  = "postrider-saga-signal"  // the type of a signal
+	headerName    = "postrider-saga-name"    // of the contract
 )
 
 // keyOf is the key of the messages of an instance.
@@ -57,6 +58,9 @@ func commandMessage(topic string, in *machine.Instance, c machine.Command, since
 	}
 	if c.Undo {
 		m.Headers[headerUndo] = "1"
+	}
+	if c.Contract != "" {
+		m.Headers[headerID], m.Headers[headerName] = c.Process, c.Contract
 	}
 	if c.Local {
 		m.Key = keyOf(in.ID)

@@ -99,7 +99,7 @@ var planPolicy = machine.Policy{
 }
 
 // read returns an instance and its definition.
-func (o *Operator) read(ctx context.Context, id string) (store.SagaInstance, *machine.Definition, error) {
+func (o *Operator) read(ctx context.Context, id string) (store.SagaInstance, machine.Rules, error) {
 	in, err := show(ctx, o.reader, id)
 	if err != nil {
 		return in, nil, err
@@ -110,7 +110,7 @@ func (o *Operator) read(ctx context.Context, id string) (store.SagaInstance, *ma
 	}
 	for _, stored := range all {
 		if stored.Saga == in.Saga && stored.Version == in.Version && stored.Hash == in.Hash {
-			d, err := machine.FromGraph(stored.Graph)
+			d, err := machine.RulesFromGraph(stored.Graph)
 			return in, d, err
 		}
 	}

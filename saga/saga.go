@@ -123,7 +123,17 @@ type Result[D any] struct {
 
 // Get returns an instance as it is now. Errors: ErrNotFound; those of the store.
 func (s *Saga[Tx, D]) Get(ctx context.Context, id string) (Result[D], error) {
-	in, err := s.engine.show(ctx, id)
+	return get[D](ctx, s.engine.store, id)
+}
+
+// Get returns an instance of any saga, also of one that is tracked by a contract. Its data are JSON; those of a contract are the payloads
+// of the events that may have to be undone. Errors: ErrNotFound; those of the store.
+func (e *Engine[Tx]) Get(ctx context.Context, id string) (Result[json.RawMessage], error) {
+	return get[json.RawMessage](ctx, e.store, id)
+}
+
+func get[D any](ctx context.Context, reader store.SagaReader, id string) (Result[D], error) {
+	in, err := show(ctx, reader, id)
 	if err != nil {
 		return Result[D]{}, err
 	}
@@ -143,15 +153,24 @@ func (s *Saga[Tx, D]) Get(ctx context.Context, id string) (Result[D], error) {
 // all instances that this process waits for. Errors: ErrPending, with the instance as it is, if ctx ends before; ErrNotFound; those
 // of the store.
 func (s *Saga[Tx, D]) Wait(ctx context.Context, id string) (Result[D], error) {
-	if err := s.engine.waiters.wait(ctx, id); err != nil {
+	return wait[D](ctx, s.engine, id)
+}
+
+// Wait is Saga.Wait for an instance of any saga, as Get returns it.
+func (e *Engine[Tx]) Wait(ctx context.Context, id string) (Result[json.RawMessage], error) {
+	return wait[json.RawMessage](ctx, e, id)
+}
+
+func wait[D, Tx any](ctx context.Context, e *Engine[Tx], id string) (Result[D], error) {
+	if err := e.waiters.wait(ctx, id); err != nil {
 		if ctx.Err() == nil {
 			return Result[D]{}, err
 		}
-		r, showErr := s.Get(context.WithoutCancel(ctx), id)
+		r, showErr := get[D](context.WithoutCancel(ctx), e.store, id)
 		if showErr != nil {
 			return r, showErr
 		}
 		return r, fmt.Errorf("instance %s is %s: %w", id, r.Status, ErrPending)
 	}
-	return s.Get(ctx, id)
+	return get[D](ctx, e.store, id)
 }

@@ -25,13 +25,32 @@ type transition struct {
 
 // create writes a new instance with its first transition, unless it exists.
 func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started, error) {
-	body, err := body(&t.after)
+	found, err := e.insert(ctx, tx, t)
 	if err != nil {
 		return Started{}, err
 	}
+	if found == nil {
+		return Started{ID: t.identity.ID, New: true}, nil
+	}
+	var state machine.State
+	if err := json.Unmarshal(found.State, &state); err != nil {
+		return Started{}, fmt.Errorf("read the state of instance %s: %w", found.ID, err)
+	}
+	if found.Saga != t.identity.Saga || state.Input != t.before.State.Input {
+		return Started{ID: found.ID}, fmt.Errorf("instance %s: %w", found.ID, ErrConflict)
+	}
+	return Started{ID: found.ID}, nil
+}
+
+// insert writes a new instance and publishes what its first transition results in. If it exists, it is returned instead.
+func (e *Engine[Tx]) insert(ctx context.Context, tx Tx, t *transition) (existing *store.SagaInstance, err error) {
+	body, err := body(&t.after)
+	if err != nil {
+		return nil, err
+	}
 	entry, err := t.entry()
 	if err != nil {
-		return Started{}, err
+		return nil, err
 	}
 	start := store.SagaStart{
 		SagaIdentity: t.identity, SagaCondition: t.condition(), SagaTimes: t.times(), SagaBody: body, Token: t.before.State.Token,
@@ -41,28 +60,21 @@ func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started,
 	if ended { // a new instance has not ended
 		start.Status = store.SagaRunning
 	}
-	existing, err := e.store.CreateSagas(ctx, tx, []store.SagaStart{start})
+	found, err := e.store.CreateSagas(ctx, tx, []store.SagaStart{start})
 	if err != nil {
-		return Started{}, fmt.Errorf("create instance %s: %w", t.identity.ID, err)
+		return nil, fmt.Errorf("create instance %s: %w", t.identity.ID, err)
 	}
-	if found := existing[0]; found != nil {
-		var state machine.State
-		if err := json.Unmarshal(found.State, &state); err != nil {
-			return Started{}, fmt.Errorf("read the state of instance %s: %w", found.ID, err)
-		}
-		if found.Saga != t.identity.Saga || state.Input != t.before.State.Input {
-			return Started{ID: found.ID}, fmt.Errorf("instance %s: %w", found.ID, ErrConflict)
-		}
-		return Started{ID: found.ID}, nil
+	if found[0] != nil {
+		return found[0], nil
 	}
 	if ended {
 		t.after.Rev++
 		change := t.change(body, store.SagaTransition{Input: "end", Entries: []store.SagaEntry{{Name: string(t.after.State.Ended)}}})
 		if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{change}); err != nil {
-			return Started{}, fmt.Errorf("save instance %s: %w", t.identity.ID, err)
+			return nil, fmt.Errorf("save instance %s: %w", t.identity.ID, err)
 		}
 	}
-	return Started{ID: t.identity.ID, New: true}, e.publish(ctx, tx, t)
+	return nil, e.publish(ctx, tx, t)
 }
 
 // save writes a transition of an instance that exists, and publishes what it results in.
@@ -105,6 +117,7 @@ func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
 	if t.out.Announcement != nil {
 		msgs = append(msgs, t.out.Announcement)
 	}
+	msgs = append(msgs, t.out.Reports...)
 	if t.out.Timer != nil {
 		msgs = append(msgs, timerMessage(e.Topic(), &t.after, t.out.Timer))
 	}
@@ -174,10 +187,6 @@ func (t *transition) entry() (store.SagaTransition, error) {
 }
 
 // show returns an instance by its ID.
-func (e *Engine[Tx]) show(ctx context.Context, id string) (store.SagaInstance, error) {
-	return show(ctx, e.store, id)
-}
-
 func show(ctx context.Context, r store.SagaReader, id string) (store.SagaInstance, error) {
 	in, err := r.ShowSaga(ctx, id)
 	if errors.Is(err, store.ErrNoSaga) {

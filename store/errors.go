@@ -50,6 +50,8 @@ var (
 	ErrInUse = errors.New("the outbox is in use")
 	// ErrUnknownRelay: the outbox has never seen this relay.
 	ErrUnknownRelay = errors.New("no such relay")
+	// ErrRegistered: a relay or consumer of this name has registered.
+	ErrRegistered = errors.New("the relay has registered; remove it first")
 	// ErrParked: a relay has held keys, parked messages or open dead letters.
 	ErrParked = errors.New("the relay has parked messages, held keys or open dead letters")
 )

@@ -40,6 +40,8 @@ type HeldReader interface {
 	CountParked(ctx context.Context, relay string) ([]ParkedCount, error)
 	// Decision returns a decision. Errors: ErrNoDecision.
 	Decision(ctx context.Context, id string) (Decision, error)
+	// CountKept counts what RemoveRelay leaves of a relay or consumer.
+	CountKept(ctx context.Context, relay string) (KeptRecords, error)
 }
 
 // HeldWriter changes held keys, parked messages and decisions in one transaction.
@@ -77,7 +79,25 @@ type HeldWriter interface {
 	CheckStopped(ctx context.Context, relay string) error
 	// RemoveRelay removes everything about a locked relay except its dead letters. It has no parked messages.
 	RemoveRelay(ctx context.Context, relay string) error
+	// RemoveKept removes what RemoveRelay leaves, up to limit rows of each table, and returns how many rows; 0 if none are left. No relay or consumer can register under this
+	// name meanwhile. Errors: ErrRegistered.
+	RemoveKept(ctx context.Context, relay string, limit int) (int, error)
 }
+
+// KeptRecords counts what is kept about a relay or consumer when it is removed: it tells a successor of the same name what was processed.
+type KeptRecords struct {
+	// DeadLetters are those in any state.
+	DeadLetters int64 `json:"dead_letters"`
+	// Attempts are those on record (postrider.AttemptLog).
+	Attempts int64 `json:"attempts"`
+	// Processed are the IDs of messages that a consumer has processed, and the versions of its keys. Positions are those in the logs and
+	// partitions of brokers.
+	Processed int64 `json:"processed"`
+	Positions int64 `json:"positions"`
+}
+
+// Total is the sum.
+func (k KeptRecords) Total() int64 { return k.DeadLetters + k.Attempts + k.Processed + k.Positions }
 
 // ParkedChoice selects parked messages or dead letters of a relay. The first rule that fits applies:
 //

@@ -19,8 +19,10 @@ type Retention struct {
 	For time.Duration
 	// MaxBytes drops the oldest delivered messages when the log exceeds this size; 0 means no limit.
 	MaxBytes int64
-	// KeepFrom keeps all messages from this sequence on; 0 means no bound. A running replay still needs them.
+	// KeepFrom keeps all messages from this sequence on; 0 means no bound. E.g. a running replay still needs them.
 	KeepFrom int64
+	// WithoutRelay: while no relay is registered, what is older than For counts as delivered. Otherwise nothing does then.
+	WithoutRelay bool
 	// Redrives is how long a redrive is kept after its end; 0 means forever. Messages that it has sent back are not affected.
 	// Each call removes up to 1,000 redrives.
 	Redrives time.Duration

@@ -37,13 +37,15 @@ type LogPosition struct {
 	Anchors []LogAnchor `json:"anchors,omitempty"`
 	// End is the highest offset that the log had assigned when the position was stored: End-Offset is the lag.
 	End int64 `json:"end"`
+	// Sparse: the offsets of the log are not numbers of messages.
+	Sparse bool `json:"sparse,omitempty"`
 	// Open is for how long, when the position was stored, messages beyond Offset may have been processed. Their IDs are kept:
 	// a crash makes the consumer read them again.
 	Open time.Duration `json:"open,omitempty"`
 	// Replaced counts how often the log turned out to be another incarnation, or to have lost its tail.
 	Replaced int64 `json:"replaced,omitempty"`
 	// Missing counts the offsets that the broker removed before they were read. From MissingFrom to MissingTo is the last such
-	// range. Offsets of other topics in the same log count too.
+	// range. Offsets of other topics in the same log count too. In a sparse log, each range counts as one.
 	Missing     int64 `json:"missing,omitempty"`
 	MissingFrom int64 `json:"missing_from,omitempty"`
 	MissingTo   int64 `json:"missing_to,omitempty"`
@@ -55,5 +57,11 @@ type LogAnchor struct {
 	Mark   string `json:"m"`
 }
 
-// Lag is the number of offsets beyond the position when it was stored.
-func (p *LogPosition) Lag() int64 { return max(p.End-p.Offset, 0) }
+// Lag is the number of offsets beyond the position when it was stored, -1 if there were messages beyond it and the log does not
+// tell how many.
+func (p *LogPosition) Lag() int64 {
+	if p.Sparse && p.End > p.Offset {
+		return -1
+	}
+	return max(p.End-p.Offset, 0)
+}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Records is what deadletter.New, held.New and replay.New need: reading and changing dead letters, redrives, held keys, parked
+// Records is what deadletter.New, held.New, replay.New and erasure.New need: reading and changing dead letters, redrives, held keys, parked
 // messages, decisions and documents. Messages are moved inside the database; their payloads are read only to be shown.
 type Records interface {
 	// View calls f, which reads what is committed.
@@ -27,6 +27,7 @@ type Reader interface {
 	HeldReader
 	LogReader
 	DocumentReader
+	EraseReader
 	// DeadLetters returns those that a query selects.
 	DeadLetters(ctx context.Context, q DeadQuery) ([]DeadLetter, error)
 	// CountDead counts those that a query selects; Limit is 0.
@@ -53,6 +54,7 @@ type Writer interface {
 	HeldWriter
 	LogWriter
 	DocumentWriter
+	EraseWriter
 	// Now returns the database's time, no earlier than the last lock was granted.
 	Now(ctx context.Context) (time.Time, error)
 	// LockDead locks open dead letters that a query selects and that were redriven less often than below (negative: no

@@ -32,6 +32,7 @@ var (
 	ofStore    = []string{"store"}
 	ofRelay    = []string{"store", "relay", "side"}
 	ofConsumer = []string{"store", "consumer"}
+	ofTarget   = []string{"operation", "target"}
 )
 
 // The upper bounds of histograms.
@@ -64,7 +65,7 @@ func histogram(name, unit string, labels []string, buckets []float64, help strin
 // and returns labels with more of them.
 func and(labels []string, more ...string) []string { return slices.Concat(labels, more) }
 
-var metrics = slices.Concat(storeMetrics, stateMetrics, relayMetrics, consumerMetrics, outboxMetrics)
+var metrics = slices.Concat(storeMetrics, stateMetrics, relayMetrics, consumerMetrics, outboxMetrics, operationMetrics)
 
 var storeMetrics = []Metric{
 	gauge("postrider_build_info", "", []string{"version", "revision", "go_version"}, "Always 1; says which program this is."),
@@ -116,6 +117,7 @@ var relayMetrics = []Metric{
 	counted("postrider_relay_lease_changes_total", and(ofRelay, "change"), "Leases that this process gained, released, lost, or let expire."),
 	counted("postrider_relay_destination_outages_total", ofRelay, "How often this process found the destination unavailable."),
 	counted("postrider_relay_errors_total", and(ofRelay, "op"), "Operations that failed and were repeated: fetch, due, settle, lease, maintain, listen."),
+	gauge("postrider_relay_gate_closed", "", ofRelay, "Whether nothing may be started because of Config.Gate, e.g. while a breaker is open."),
 	gauge("postrider_relay_leases", "", ofRelay, "Partitions that this process holds."),
 	gauge("postrider_relay_calls", "", ofRelay, "Calls in progress."),
 	gauge("postrider_relay_calls_limit", "", ofRelay, "Largest number of calls at a time."),
@@ -141,4 +143,13 @@ var outboxMetrics = []Metric{
 	counted("postrider_outbox_refused_messages_total", and(ofStore, "reason"), "Messages for which Publish returned an error: invalid, store."),
 	histogram("postrider_outbox_publish_duration_seconds", "s", ofStore, callBuckets, "Time of a call of Publish."),
 	histogram("postrider_outbox_message_bytes", "By", ofStore, sizeBuckets, "Sizes of messages written."),
+}
+
+var operationMetrics = []Metric{
+	counted("postrider_calls_total", and(ofTarget, "result"), "Calls of operations, by result: success, failure, throttled, declined, cancelled, open, at_capacity, rate_limited."),
+	histogram("postrider_call_duration_seconds", "s", ofTarget, callBuckets, "Time of a call with its retries."),
+	counted("postrider_retry_calls_total", and(ofTarget, "result"), "Calls by what became of their attempts: first, retried (succeeded after several), exhausted, not_retryable."),
+	counted("postrider_retries_total", ofTarget, "Attempts after the first."),
+	gauge("postrider_breaker_state", "", and(ofTarget, "state"), "1 for the state of the breaker: closed, open, half_open. An open one becomes half-open with the first call after its wait."),
+	counted("postrider_breaker_changes_total", and(ofTarget, "state"), "Changes of the breaker, by its new state."),
 }

@@ -229,6 +229,7 @@ func (t *Telemetry) WatchRelay(storeName string, r *relay.Relay) (stop func()) {
 	labels := []string{storeName, r.Name(), string(store.KindRelay)}
 	return t.source(func(out *reading) {
 		u := r.Usage()
+		out.flag("postrider_relay_gate_closed", u.Closed, labels...)
 		out.set("postrider_relay_leases", float64(u.Leases), labels...)
 		out.set("postrider_relay_calls", float64(u.Calls), labels...)
 		out.set("postrider_relay_calls_limit", float64(u.Concurrency), labels...)

@@ -128,6 +128,7 @@ func TestCountersAreExportedFromTheStart(t *testing.T) {
 	w.Relay(telemetry.RelayOf{Store: "main", Relay: "r"})
 	w.Consumer("main", "c")
 	w.Outbox("main")
+	w.Operations().BreakerChanged("payment", "", "closed")
 	lines := w.scrape()
 	for _, m := range telemetry.Metrics() {
 		if m.Kind != telemetry.Counter || strings.HasPrefix(m.Name, "postrider_consumer_") || len(m.Labels) == 3 && !strings.Contains(m.Name, "_relay_") || m.Name == "postrider_unrouted_total" {

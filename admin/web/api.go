@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inspect"
 	"github.com/postrider/postrider/store"
@@ -135,6 +136,9 @@ func (h *Handler) statusRoutes() []apiRoute {
 		{"GET", "/status", "Overview", "Problems, relays and consumers, with counts and rates.", nil, nil, statusAnswer{}, func(c call) (any, error) {
 			o, err := s.Overview(c.r.Context(), c.p)
 			return newStatusAnswer(o), err
+		}},
+		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it. Without check (names or areas, separated by commas), all checks; their report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
+			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check"))...)
 		}},
 		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
 			r, err := s.Relay(c.r.Context(), c.p, c.path("relay"))

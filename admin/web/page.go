@@ -97,7 +97,8 @@ func (h *Handler) newPage(r *http.Request, p admin.Principal, section, title str
 	out.Nav = []navEntry{
 		{Name: "Overview", Path: "/"}, {Name: "Dead letters", Path: "/dead", Count: shown(o.Dead.N)},
 		{Name: "Held keys", Path: "/held", Count: shown(o.Held.N)}, {Name: "Messages", Path: "/messages"},
-		{Name: "Sagas", Path: "/sagas", Count: shown(o.StuckSagas)}, {Name: "Activity", Path: "/activity"},
+		{Name: "Sagas", Path: "/sagas", Count: shown(o.StuckSagas)}, {Name: "Health", Path: "/health", Count: shown(int64(o.Faults))},
+		{Name: "Activity", Path: "/activity"},
 	}
 	for i := range out.Nav {
 		out.Nav[i].Current = out.Nav[i].Path == section
@@ -232,7 +233,7 @@ func statusOf(err error) int {
 		return false
 	}
 	switch {
-	case is(admin.ErrForbidden):
+	case is(admin.ErrForbidden, admin.ErrAgent):
 		return http.StatusForbidden
 	case is(admin.ErrToken, errSignedOut):
 		return http.StatusUnauthorized

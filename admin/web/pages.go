@@ -20,7 +20,7 @@ func (h *Handler) pageRoutes() map[string]handler {
 		"GET /dead": h.deadLetters, "GET /causes/{fingerprint}": h.group, "GET /dead/{number}": h.deadLetter,
 		"GET /dead/{number}/edit": h.showEdit, "GET /dead/{number}/reveal": h.showReveal, "GET /reviews/{id}": h.review,
 		"GET /redrives/{id}": h.redrive, "GET /messages": h.find, "GET /messages/{id}": h.message, "GET /keys/{key}": h.key,
-		"GET /sagas": h.sagas, "GET /sagas/{id}": h.saga, "GET /activity": h.activity,
+		"GET /sagas": h.sagas, "GET /sagas/{id}": h.saga, "GET /health": h.health, "GET /activity": h.activity,
 	}
 }
 

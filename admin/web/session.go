@@ -42,7 +42,7 @@ type session struct {
 }
 
 func (s session) principal() admin.Principal {
-	return admin.Principal{Issuer: s.Issuer, Subject: s.Subject, Name: s.Name, Role: s.Role, Via: "browser"}
+	return admin.Principal{Issuer: s.Issuer, Subject: s.Subject, Name: s.Name, Role: s.Role, Via: admin.ViaBrowser}
 }
 
 // sessions seals cookies, and keeps one-time codes. Sessions that began with a code are sealed with a key of this process, so that
@@ -179,12 +179,12 @@ func (h *Handler) principal(r *http.Request) (admin.Principal, error) {
 			err = errSignedOut
 		}
 		if p.Via == "" {
-			p.Via = "browser"
+			p.Via = admin.ViaBrowser
 		}
 		return p, err
 	}
 	if text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return h.service.Authenticate(r.Context(), strings.TrimSpace(text))
+		return h.service.Authenticate(r.Context(), strings.TrimSpace(text), admin.UsePeople)
 	}
 	c, err := r.Cookie(h.sessions.cookie)
 	if err != nil {
@@ -278,7 +278,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 // identify returns the principal of an access token or of a one-time code. Errors: admin.ErrToken.
 func (h *Handler) identify(ctx context.Context, text string) (admin.Principal, error) {
 	if strings.HasPrefix(text, admin.TokenPrefix) {
-		return h.service.Authenticate(ctx, text)
+		return h.service.Authenticate(ctx, text, admin.UsePeople)
 	}
 	if p, ok := h.sessions.redeem(text); ok {
 		return p, nil
@@ -294,7 +294,7 @@ func (s *sessions) with(value string, age int) *http.Cookie {
 
 // signOut ends all sessions of the principal.
 func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
-	if p, err := h.principal(r); err == nil && h.cfg.Authorizer == nil && p.Via == "browser" {
+	if p, err := h.principal(r); err == nil && h.cfg.Authorizer == nil && p.Via == admin.ViaBrowser {
 		if err := h.service.EndSessions(r.Context(), p); err != nil {
 			h.cfg.Logger.Warn("sessions cannot be ended", "error", err)
 			h.fail(w, r, http.StatusServiceUnavailable, "The session cannot be ended, because the store cannot be written. Close the browser.")

@@ -63,6 +63,9 @@ type Config struct {
 	Environment Environment
 	// Version is shown in the footer.
 	Version string
+	// Mount are further handlers, by their path below Prefix, such as "/mcp". Their requests and answers get the checks and headers of
+	// pages; they find out by themselves who asks.
+	Mount map[string]http.Handler
 	// Target is what pages show as the target of relays. Default: 1 minute.
 	Target time.Duration
 	Logger *slog.Logger
@@ -150,7 +153,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // pageNames are the templates that are the content of a page.
 var pageNames = []string{
 	"overview", "relay", "held", "heldkey", "dead", "deadall", "group", "deadletter", "edit", "reveal", "review", "redrive", "message", "find",
-	"keypage", "sagas", "saga", "activity", "error",
+	"keypage", "sagas", "saga", "health", "activity", "error",
 }
 
 // maxBody is the largest body of a request, in bytes.
@@ -224,6 +227,9 @@ func (h *Handler) routes() http.Handler {
 		handle(route.method+" /api/v1"+route.path, h.apiHandler(route))
 	}
 	handle("GET /api/v1/openapi.json", h.openAPI)
+	for path, mounted := range h.cfg.Mount {
+		mux.Handle(h.cfg.Prefix+path, mounted)
+	}
 	if h.cfg.Prefix != "" {
 		mux.Handle("GET "+h.cfg.Prefix, http.RedirectHandler(h.cfg.Prefix+"/", http.StatusSeeOther))
 	}

@@ -13,8 +13,9 @@ import (
 
 // LogHarness is what RunLog needs to test a broker's log. The zero value of each reason means that the broker can do it.
 type LogHarness struct {
-	// NoLoseTail, NoExpire, NoRecreate, NoCut and NoStop say why the environment does not have the function of that name.
-	NoLoseTail, NoExpire, NoRecreate, NoCut, NoStop string
+	// NoLoseTail, NoExpire, NoRecreate, NoCut, NoStop, NoGrow and NoLag say why the environment does not have the function of
+	// that name.
+	NoLoseTail, NoExpire, NoRecreate, NoCut, NoStop, NoGrow, NoLag string
 	// New creates a new environment for one test. It must be stopped at the end of the test (t.Cleanup).
 	New func(t *testing.T) LogEnv
 }
@@ -36,6 +37,10 @@ type LogEnv struct {
 	Recreate func(t testing.TB)
 	// Stop kills the broker, and Start restarts it at the same address with the data that it had stored.
 	Stop, Start func(t testing.TB)
+	// Grow adds partitions to the topic.
+	Grow func(t testing.TB)
+	// Lag is how many messages the broker's tools show beyond the reported positions of a consumer.
+	Lag func(t testing.TB, consumer string) int64
 }
 
 // RunLog tests a broker's log against the contract of postrider.Log. Every test gets a new environment.
@@ -59,6 +64,8 @@ func RunLog(t *testing.T, h LogHarness) {
 		{"recreated", testLogRecreated, h.NoRecreate},
 		{"cut", testLogCut, h.NoCut},
 		{"restart", testLogRestart, h.NoStop},
+		{"grown", testLogGrown, h.NoGrow},
+		{"lag", testLogLag, h.NoLag},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +138,7 @@ func patiently[T any](t testing.TB, doing string, f func(ctx context.Context) (T
 
 func (m logMember) parts(t testing.TB) []postrider.LogPartition {
 	t.Helper()
-	return patiently(t, "list the partitions", m.Partitions)
+	return patiently(t, "list the partitions", func(ctx context.Context) ([]postrider.LogPartition, error) { return m.Partitions(ctx) })
 }
 
 // open opens a reader that is closed at the end of the test.

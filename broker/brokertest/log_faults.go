@@ -1,6 +1,8 @@
 package brokertest
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/postrider/postrider"
@@ -80,7 +82,14 @@ func testLogExpired(t *testing.T, l *logTest) {
 		t.Errorf("%d messages are left by their offsets, want 7", left)
 	}
 	at := old[0].Position
-	r := l.member.open(t, l.part(t, at.Partition), at.Offset)
+	p := l.part(t, at.Partition)
+	r := l.member.open(t, p, at.Offset)
+	if p.Sparse { // only the reader can tell that others were removed
+		if got := interrupted(t, r); len(got) > 0 {
+			t.Errorf("after a removed message comes %+v", got[0].Position)
+		}
+		r = l.member.open(t, p, p.First-1)
+	}
 	if d := read(t, r, 1)[0]; d.Position.Offset < first[at.Partition] {
 		t.Errorf("after a removed message comes %+v; the first is %d", d.Position, first[at.Partition])
 	}
@@ -137,4 +146,55 @@ func testLogRestart(t *testing.T, l *logTest) {
 	l.Start(t)
 	want = append(want, l.publish(t, 5)...)
 	sameSet(t, deliveredIDs(l.member.all(t)), want)
+}
+
+// testLogGrown: partitions that are added are listed, and the others stay as they were.
+func testLogGrown(t *testing.T, l *logTest) {
+	want := l.publish(t, 10)
+	before := l.member.parts(t)
+	l.Grow(t)
+	now := patiently(t, "list the new partitions", func(ctx context.Context) ([]postrider.LogPartition, error) {
+		now, err := l.member.Partitions(ctx)
+		if err == nil && len(now) == len(before) {
+			err = postrider.Unavailable(errNotGrown)
+		}
+		return now, err
+	})
+	names := make(map[string]postrider.LogPartition)
+	for _, p := range now {
+		names[p.Name] = p
+	}
+	for _, p := range before {
+		if same := names[p.Name]; same.Incarnation != p.Incarnation || same.First != p.First || same.End != p.End {
+			t.Errorf("partition is %+v, was %+v", same, p)
+		}
+	}
+	want = append(want, l.publish(t, 10)...)
+	sameSet(t, deliveredIDs(l.member.all(t)), want)
+}
+
+var errNotGrown = errors.New("the partitions are not there yet")
+
+// testLogLag: the broker's tools show what a consumer has reported.
+func testLogLag(t *testing.T, l *logTest) {
+	reporter, ok := l.member.Log.(postrider.LogReporter)
+	if !ok {
+		t.Fatalf("%T is no postrider.LogReporter", l.member.Log)
+	}
+	l.publish(t, 20)
+	last := make(map[string]postrider.Position)
+	for _, d := range l.member.all(t) {
+		last[d.Position.Partition] = d.Position
+	}
+	for missing := int64(1); missing >= 0; missing-- {
+		for _, at := range last {
+			at.Offset -= missing
+			if err := reporter.ReportPosition(t.Context(), "view of.orders", at); err != nil {
+				t.Errorf("report %+v: %v", at, err)
+			}
+		}
+		if lag, want := l.Lag(t, "view of.orders"), missing*int64(len(last)); lag != want {
+			t.Errorf("the broker shows a lag of %d, want %d", lag, want)
+		}
+	}
 }

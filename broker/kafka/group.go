@@ -35,7 +35,7 @@ func (s *Subscription) assigned(_ context.Context, client *kgo.Client, partition
 	for topic, numbers := range partitions {
 		for _, number := range numbers {
 			s.partitions = append(s.partitions, &partition{
-				sub: s, topic: topic, number: number, name: fmt.Sprintf("%s/%d", topic, number),
+				sub: s, topic: topic, number: number, name: partitionName(topic, number),
 				settled: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1, expected: -1,
 			})
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -28,13 +30,16 @@ const (
 	StartLatest   = "latest"
 )
 
-// SubscriberConfig configures a Subscriber. Group and Topics are required; the zero value of every other field means its
-// default.
+// SubscriberConfig configures a Subscriber. Topics is required; the zero value of every other field means its default.
 type SubscriberConfig struct {
 	Connection
 
-	// Group is the consumer group. Required.
+	// Group is the consumer group. Default: the topics are read as a log, from the positions that the consumer keeps in its
+	// database (postrider.Log); then Start, Instance, SessionTimeout, RevokeWait and CommitEvery must be left out.
 	Group string
+	// LagGroup is the group for which the positions in a log are committed from time to time, so that Kafka's tools show the
+	// consumer's lag. It must have no members. Default: "postrider." and the consumer's name; NoLagGroup: none.
+	LagGroup string
 	// Topics are the topics to read: message topics, which are converted with Prefix and TopicName, or existing Kafka
 	// topic names. Required.
 	Topics []string
@@ -70,12 +75,12 @@ type SubscriberConfig struct {
 }
 
 // ParseSubscriberURL reads the options in the URL for OpenSubscriber into cfg and returns the URL without options and
-// credentials. The options are group, topics (comma-separated), prefix, create, partitions, replicas, start, instance,
+// credentials. The options are group, lag_group, topics (comma-separated), prefix, create, partitions, replicas, start, instance,
 // session_timeout, revoke_wait, commit_every, fetch_bytes, client_id, user, password, sasl, tls, ca, cert and key. The
 // error lists every option that is unknown or invalid.
 func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	servers, err := settings{
-		"group": text(&cfg.Group), "topics": list(&cfg.Topics), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
+		"group": text(&cfg.Group), "lag_group": text(&cfg.LagGroup), "topics": list(&cfg.Topics), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
 		"partitions": number(&cfg.Partitions), "replicas": number(&cfg.Replicas), "start": text(&cfg.Start),
 		"instance": text(&cfg.Instance), "session_timeout": duration(&cfg.SessionTimeout),
 		"revoke_wait": duration(&cfg.RevokeWait), "commit_every": duration(&cfg.CommitEvery),
@@ -102,8 +107,13 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 func (c SubscriberConfig) validate() error {
 	faults := c.faults()
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("kafka: "+format, args...)) }
-	if c.Group == "" {
-		fault("no group is named; set Group, or ?group=NAME in the URL")
+	if c.Group == "" && (c.Start != StartEarliest || c.Instance != "" || c.SessionTimeout != DefaultSessionTimeout ||
+		c.RevokeWait != DefaultRevokeWait || c.CommitEvery != DefaultCommitEvery) {
+		fault("Start, Instance, SessionTimeout, RevokeWait and CommitEvery are of a group; name one (Group, or ?group=NAME in the URL), " +
+			"or leave them out: then the topics are read as a log, in order")
+	}
+	if c.Group != "" && c.LagGroup != "" {
+		fault("LagGroup is for a log, which has no group; leave out LagGroup or Group")
 	}
 	if len(c.Topics) == 0 {
 		fault("no topics are named; set Topics, or ?topics=NAME,NAME in the URL")
@@ -155,11 +165,15 @@ const (
 	consumerMetadataAge = 30 * time.Second
 )
 
-// Subscriber reads topics of a Kafka cluster. Each Subscribe adds a member to its group.
+// Subscriber reads topics of a Kafka cluster. Each Subscribe adds a member to its group; without a group, it reads them as a log.
 type Subscriber struct {
 	cfg     SubscriberConfig
 	brokers []string
 	options []kgo.Opt
+	checked atomic.Bool // the topics of the log were found or created
+
+	mu     sync.Mutex
+	client *kgo.Client // see shared
 }
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
@@ -188,12 +202,18 @@ func OpenSubscriber(_ context.Context, address string, cfg SubscriberConfig) (*S
 // Capabilities implements postrider.Subscriber. Redelivery is not limited: a group can be reset to any message that the
 // topic still has.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
+	if s.cfg.Group == "" {
+		return postrider.SubscriberCapabilities{Log: true, Ordered: true, Positions: true}
+	}
 	return postrider.SubscriberCapabilities{Ordered: true, Positions: true, NackDelay: true}
 }
 
 // Subscribe implements postrider.Subscriber. It returns postrider.Unavailable if no broker can be reached; other errors
 // say what to change: the credentials, or a topic that does not exist.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	if s.cfg.Group == "" {
+		return nil, errors.New("kafka: subscribe: no group is named (Group); the topics are read as a log, by their positions")
+	}
 	unread, err := s.check(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

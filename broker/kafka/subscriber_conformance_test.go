@@ -26,19 +26,22 @@ func TestSubscriberConformance(t *testing.T) {
 		New: func(t *testing.T) brokertest.SubscriberEnv {
 			if strings.Contains(t.Name(), "restart") {
 				s := startServer(t, "")
-				env := inboundEnv(t, s.address)
+				env, _ := inboundEnv(t, s.address)
 				env.Stop, env.Start = s.stop, s.start
 				return env
 			}
-			return inboundEnv(t, sharedServer(t))
+			env, _ := inboundEnv(t, sharedServer(t))
+			return env
 		},
 	})
 }
 
 const sessionTimeout = 3 * time.Second
 
-func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
-	prefix, out := newPrefix(), newProxy(t, address)
+// inboundEnv returns an environment, and the prefix of its topics.
+func inboundEnv(t *testing.T, address string) (_ brokertest.SubscriberEnv, prefix string) {
+	prefix = newPrefix()
+	out := newProxy(t, address)
 	links := []*proxy{out}
 	p, err := kafkabroker.Open(by(t), "kafka://"+out.Address(), kafkabroker.Config{
 		Connection: through(out), Prefix: prefix, Create: true, Partitions: 4, PublishTimeout: 15 * time.Second,
@@ -91,7 +94,7 @@ func inboundEnv(t *testing.T, address string) brokertest.SubscriberEnv {
 				link.Restore()
 			}
 		},
-	}
+	}, prefix
 }
 
 // openSubscriber opens a subscriber with short timeouts.

@@ -5,11 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -164,52 +162,9 @@ func (s *Subscription) rotate(last string) {
 
 // delivery creates a delivery of an entry.
 func (s *Subscription) delivery(p *partition, e *entry) *postrider.Delivery {
-	d := &postrider.Delivery{Position: p.position(e), Redelivered: e.again, Session: e.session, Settler: e.out}
-	d.Message, d.Err = s.decode(e.record)
-	if d.Err != nil {
-		d.Raw = e.record.Value
-		if d.Message == nil {
-			d.Message, _ = decode(e.record) // the error is that of the configured function
-		}
-		if d.Message.Topic == "" {
-			d.Message.Topic = Topic(s.cfg.Prefix, e.record.Topic)
-		}
-		if d.Message.Key == "" {
-			d.Message.Key = string(e.record.Key)
-		}
-	}
+	d := s.cfg.deliver(e.record)
+	d.Position, d.Redelivered, d.Session, d.Settler = p.position(e), e.again, e.session, e.out
 	return d
-}
-
-// decode calls the configured function. A panic, or no message, is an error of the record.
-func (s *Subscription) decode(r *kgo.Record) (m *postrider.Message, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			m, err = nil, fmt.Errorf("decode: panic: %v\n%s", v, debug.Stack())
-		}
-	}()
-	if m, err = s.cfg.Decode(r); m == nil && err == nil {
-		err = errors.New("decode: the function returned neither a message nor an error")
-	}
-	if err != nil && err.Error() == "" { // a method of the error may panic as well
-		err = fmt.Errorf("decode: error of type %T without a text", err)
-	}
-	return m, err
-}
-
-// decode decodes a record. With an error, it returns what could be read.
-func decode(r *kgo.Record) (*postrider.Message, error) {
-	m, err := cloudEvents.Decode(func(yield func(string, string) bool) {
-		for _, h := range r.Headers {
-			if !yield(h.Key, string(h.Value)) {
-				return
-			}
-		}
-	}, r.Value)
-	if err == nil && m.Key == "" && utf8.Valid(r.Key) {
-		m.Key = string(r.Key)
-	}
-	return m, err
 }
 
 // earlier returns the earlier of two times; zero means none.

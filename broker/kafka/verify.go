@@ -2,15 +2,16 @@ package kafkabroker
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/logmark"
@@ -27,7 +28,10 @@ func recordMark(r *kgo.Record) string {
 	return logmark.Of(fmt.Sprintf("%d-%d", r.LeaderEpoch, r.Timestamp.UnixMilli()), id, r.Value)
 }
 
-// VerifyPosition implements postrider.Subscriber. It reads the record with a separate client. If the record was
+// readCommitted is the isolation level of a fetch that returns no records of open or aborted transactions.
+const readCommitted = 1
+
+// VerifyPosition implements postrider.Subscriber. It reads the record from the partition's leader. If the record was
 // compacted away, the end offset of its leader epoch decides.
 func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkWait)
@@ -40,85 +44,93 @@ func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) 
 }
 
 func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
-	i := strings.LastIndexByte(at.Partition, '/')
-	number, err := strconv.ParseInt(at.Partition[i+1:], 10, 32)
-	if i < 0 || err != nil {
-		return 0, fmt.Errorf("%q is no partition of a topic", at.Partition)
-	}
-	topic, partition := at.Partition[:i], int32(number)
-	client, err := kgo.NewClient(append(s.options[:len(s.options):len(s.options)],
-		kgo.RequestTimeoutOverhead(requestTimeout),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(at.Offset)}}),
-	)...)
+	topic, partition, err := splitPartition(at.Partition)
 	if err != nil {
 		return 0, err
 	}
-	defer client.Close()
+	client, err := s.shared()
+	if err != nil {
+		return 0, err
+	}
 	details, err := describeTopic(ctx, client, topic)
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return postrider.PositionReplaced, nil
 	case err != nil:
 		return 0, err
-	case at.Incarnation != "" && details.TopicID != [16]byte{} && hex.EncodeToString(details.TopicID[:]) != at.Incarnation:
+	case at.Incarnation != "" && topicID(details) != "" && topicID(details) != at.Incarnation:
 		return postrider.PositionReplaced, nil
 	}
-	admin := kadm.NewClient(client)
-	start, end, err := bounds(ctx, admin, topic, partition)
+	found, err := fetchAt(ctx, client, details, partition, at.Offset)
 	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return outOfRange(ctx, client, details, partition, at.Offset)
 	case err != nil:
 		return 0, err
-	case end <= at.Offset:
+	case found.HighWatermark <= at.Offset:
 		return postrider.PositionReplaced, nil
-	case start > at.Offset:
-		return postrider.PositionRemoved, nil
-	}
-	r, err := firstRecord(ctx, client)
-	switch {
-	case err != nil:
-		return 0, err
-	case r.Offset != at.Offset:
-		return s.compareEpoch(ctx, admin, topic, partition, at)
-	case recordMark(r) == at.Mark:
+	case len(found.Records) == 0 || found.Records[0].Offset != at.Offset:
+		return s.compareEpoch(ctx, kadm.NewClient(client), topic, partition, at)
+	case recordMark(found.Records[0]) == at.Mark:
 		return postrider.PositionKept, nil
 	}
 	return postrider.PositionReplaced, nil
 }
 
-// bounds returns the first offset of a partition and the one after its last record.
-func bounds(ctx context.Context, admin *kadm.Client, topic string, partition int32) (start, end int64, err error) {
-	starts, err := admin.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return 0, 0, err
+// splitPartition splits the Partition of a position.
+func splitPartition(name string) (topic string, number int32, err error) {
+	i := strings.LastIndexByte(name, '/')
+	n, err := strconv.ParseInt(name[i+1:], 10, 32)
+	if i < 0 || err != nil {
+		return "", 0, fmt.Errorf("%q is no partition of a topic", name)
 	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return 0, 0, err
-	}
-	first, _ := starts.Lookup(topic, partition)
-	last, found := ends.Lookup(topic, partition)
-	if !found {
-		return 0, 0, kerr.UnknownTopicOrPartition
-	}
-	return first.Offset, last.Offset, errors.Join(first.Err, last.Err)
+	return name[:i], int32(n), nil
 }
 
-// firstRecord reads until there is a record.
-func firstRecord(ctx context.Context, client *kgo.Client) (*kgo.Record, error) {
-	for {
-		fetches := client.PollRecords(ctx, 1)
-		if err := fetches.Err0(); err != nil {
-			return nil, err
-		}
-		for _, e := range fetches.Errors() {
-			return nil, e.Err
-		}
-		for r := range fetches.RecordsAll() {
-			return r, nil
-		}
+// outOfRange says on which side of a partition an offset is that it does not have.
+func outOfRange(ctx context.Context, client *kgo.Client, details *kmsg.MetadataResponseTopic, partition int32, offset int64) (postrider.PositionState, error) {
+	first, err := offsetsAt(ctx, client, details, earliest)
+	if err != nil {
+		return 0, err
 	}
+	if offset < first[partition] {
+		return postrider.PositionRemoved, nil
+	}
+	return postrider.PositionReplaced, nil
+}
+
+// fetchAt asks the leader of a partition for the batch with an offset, and returns its records from there on.
+func fetchAt(ctx context.Context, client *kgo.Client, details *kmsg.MetadataResponseTopic, partition int32, offset int64) (kgo.FetchPartition, error) {
+	var none kgo.FetchPartition
+	i := slices.IndexFunc(details.Partitions, func(p kmsg.MetadataResponseTopicPartition) bool { return p.Partition == partition })
+	if i < 0 {
+		return none, kerr.UnknownTopicOrPartition
+	}
+	leader := &details.Partitions[i]
+	if err := kerr.ErrorForCode(leader.ErrorCode); err != nil {
+		return none, err
+	}
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition, p.FetchOffset, p.CurrentLeaderEpoch, p.PartitionMaxBytes = partition, offset, leader.LeaderEpoch, 1 // one batch
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID, topic.Partitions = *details.Topic, details.TopicID, append(topic.Partitions, p)
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.IsolationLevel = 100, 1, 1, readCommitted
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, client.Broker(int(leader.Leader)))
+	if err != nil {
+		return none, err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return none, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return none, fmt.Errorf("the broker answers for %d topics instead of one", len(resp.Topics))
+	}
+	found, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+		Offset: offset, IsolationLevel: kgo.ReadCommitted(), Topic: *details.Topic, Partition: partition,
+	}, &resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
+	return found, found.Err
 }
 
 // compareEpoch decides about a record that compaction has removed: in a partition that was truncated, the record's

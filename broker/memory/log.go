@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/postrider/postrider"
@@ -55,7 +56,7 @@ func (s *Subscriber) entries(topic string, partition int, after int64, limit int
 }
 
 // Partitions implements postrider.Log.
-func (s *Subscriber) Partitions(ctx context.Context) ([]postrider.LogPartition, error) {
+func (s *Subscriber) Partitions(ctx context.Context, names ...string) ([]postrider.LogPartition, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,9 @@ func (s *Subscriber) Partitions(ctx context.Context) ([]postrider.LogPartition, 
 	for _, topic := range s.cfg.Topics {
 		for p := range s.cfg.Partitions {
 			_, state := s.entries(topic, p, 0, 0)
-			out = append(out, state)
+			if len(names) == 0 || slices.Contains(names, state.Name) {
+				out = append(out, state)
+			}
 		}
 	}
 	return out, nil

@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,17 @@ import (
 	"github.com/postrider/postrider"
 )
 
-var _ postrider.Log = (*Subscriber)(nil)
+var (
+	_ postrider.Log         = (*Subscriber)(nil)
+	_ postrider.LogReporter = (*Subscriber)(nil)
+)
+
+// NoLagConsumer is the value of SubscriberConfig.LagConsumer that shows no position.
+const NoLagConsumer = "-"
 
 const (
+	// lagPrefix comes before the name of a consumer in the default of SubscriberConfig.LagConsumer.
+	lagPrefix = "postrider-"
 	// maxPull is the largest number of messages in a pull request of a log reader.
 	maxPull = 1024
 	// readerIdle is how long the server keeps the consumer of a reader that was not closed.
@@ -33,7 +42,7 @@ func checkLog(c jetstream.StreamConfig) error {
 }
 
 // Partitions implements postrider.Log. A stream is one partition.
-func (s *Subscriber) Partitions(ctx context.Context) ([]postrider.LogPartition, error) {
+func (s *Subscriber) Partitions(ctx context.Context, _ ...string) ([]postrider.LogPartition, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)
@@ -82,15 +91,8 @@ type logReader struct {
 }
 
 func (r *logReader) open(ctx context.Context, after int64) error {
-	cfg := jetstream.ConsumerConfig{
-		Description: "Read by Postrider from a position", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(after, 0)) + 1,
-		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: readerIdle, Replicas: 1, MemoryStorage: true,
-	}
-	if filters := r.s.cfg.filters(); len(filters) == 1 {
-		cfg.FilterSubject = filters[0]
-	} else {
-		cfg.FilterSubjects = filters
-	}
+	cfg := r.s.consumerAfter(after)
+	cfg.Description, cfg.InactiveThreshold = "Read by Postrider from a position", readerIdle
 	var err error
 	if r.answers, err = r.s.conn.ChanSubscribe(r.s.conn.NewInbox(), r.arrived); err != nil {
 		return err
@@ -105,6 +107,44 @@ func (r *logReader) open(ctx context.Context, after int64) error {
 			close(r.broken)
 		}
 	}()
+	return nil
+}
+
+// consumerAfter returns the configuration of a consumer without acknowledgements that starts after a position.
+func (s *Subscriber) consumerAfter(after int64) jetstream.ConsumerConfig {
+	cfg := jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(after, 0)) + 1,
+		AckPolicy: jetstream.AckNonePolicy, Replicas: 1, MemoryStorage: true,
+	}
+	if filters := s.cfg.filters(); len(filters) == 1 {
+		cfg.FilterSubject = filters[0]
+	} else {
+		cfg.FilterSubjects = filters
+	}
+	return cfg
+}
+
+// ReportPosition implements postrider.LogReporter: the messages that LagConsumer has not delivered are the lag.
+func (s *Subscriber) ReportPosition(ctx context.Context, consumer string, at postrider.Position) error {
+	replace := func(r rune) rune {
+		if strings.ContainsRune(notInNames, r) {
+			return '_'
+		}
+		return r
+	}
+	name := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer))
+	if name == NoLagConsumer {
+		return nil
+	}
+	err := s.js.DeleteConsumer(ctx, s.cfg.Stream, name)
+	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		cfg := s.consumerAfter(at.Offset)
+		cfg.Durable, cfg.Description = name, "Lag of a consumer that Postrider runs from a position; nobody reads with it"
+		_, err = s.js.CreateConsumer(ctx, s.cfg.Stream, cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("nats: recreate consumer %s of stream %s: %w", name, s.cfg.Stream, err)
+	}
 	return nil
 }
 

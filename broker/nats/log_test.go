@@ -15,6 +15,7 @@ func TestLogConformance(t *testing.T) {
 	t.Parallel()
 	brokertest.RunLog(t, brokertest.LogHarness{
 		NoLoseTail: "a single server does not lose what it has stored; a restored backup is tested with consumers",
+		NoGrow:     "a stream is one partition",
 		New: func(t *testing.T) brokertest.LogEnv {
 			s := startEmbedded(t, nil)
 			env := subscriberEnv(t, s, natsbroker.SubscriberConfig{})
@@ -23,6 +24,14 @@ func TestLogConformance(t *testing.T) {
 				Member: func(t testing.TB) brokertest.Member { return env.Member(t, "") },
 				Poison: env.Poison, Recreate: env.Recreate, Stop: env.Stop, Start: env.Start,
 				Expire: func(t testing.TB, n int) { purge(t, s.address(), "ORDERS", n) },
+				Lag: func(t testing.TB, consumer string) int64 {
+					_, js := connect(t, s.address())
+					c, err := js.Consumer(t.Context(), "ORDERS", "postrider-"+strings.NewReplacer(" ", "_", ".", "_").Replace(consumer))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return int64(c.CachedInfo().NumPending)
+				},
 			}
 		},
 	})

@@ -22,6 +22,9 @@ const (
 	DefaultAckWait       = 30 * time.Second
 )
 
+// notInNames are characters that names of consumers do not have.
+const notInNames = " .*>/\\\t\r\n"
+
 // SubscriberConfig configures a Subscriber. Config.Stream is required; the zero value of every other field means its default.
 type SubscriberConfig struct {
 	// Config names the stream and configures the connection. A missing stream is created as by a Publisher, unless
@@ -33,6 +36,9 @@ type SubscriberConfig struct {
 	// position that the consumer keeps in its database (postrider.Log); then Ordered, MaxAckPending, AckWait and ConfirmAcks must
 	// be left out.
 	Durable string
+	// LagConsumer is the durable consumer that shows the position in a log, so that the tools of NATS show the consumer's lag. It is
+	// recreated from time to time, and nobody reads with it. Default: "postrider-" and the consumer's name; NoLagConsumer: none.
+	LagConsumer string
 	// Topics are the topics to read, without wildcards. Default: all under Prefix.
 	Topics []string
 	// Ordered limits the group to one unsettled message, over all processes. Only this way does JetStream keep the order
@@ -70,8 +76,13 @@ func (c SubscriberConfig) validate() error {
 		fault("Ordered, MaxAckPending, AckWait and ConfirmAcks are of a durable consumer; name one (Durable, or ?durable=NAME in the " +
 			"URL), or leave them out: then the stream is read as a log, in order")
 	}
-	if strings.ContainsAny(c.Durable, " .*>/\\\t\r\n") {
-		fault("durable %q: a name has no space, dot, slash, * or >", c.Durable)
+	for _, name := range []string{c.Durable, c.LagConsumer} {
+		if strings.ContainsAny(name, notInNames) {
+			fault("durable %q: a name has no space, dot, slash, * or >", name)
+		}
+	}
+	if c.Durable != "" && c.LagConsumer != "" {
+		fault("LagConsumer is for a log, which has no durable consumer; leave out LagConsumer or Durable")
 	}
 	if slices.Contains(c.Topics, "") {
 		fault("a topic is empty; leave Topics out to read everything under the prefix")
@@ -116,7 +127,7 @@ type Subscriber struct {
 var _ postrider.Subscriber = (*Subscriber)(nil)
 
 // OpenSubscriber connects as Open does. The Subscriber's Close closes the connection. The URL may have the options of
-// Open, and durable, topics (comma-separated), ordered, max_ack_pending, ack_wait and confirm_acks.
+// Open, and durable, lag_consumer, topics (comma-separated), ordered, max_ack_pending, ack_wait and confirm_acks.
 func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (*Subscriber, error) {
 	servers, cfg, err := ParseSubscriberURL(address, cfg)
 	if err != nil {
@@ -208,6 +219,7 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	settings := cfg.Config.settings()
 	settings["durable"] = text(&cfg.Durable)
+	settings["lag_consumer"] = text(&cfg.LagConsumer)
 	settings["topics"] = list(&cfg.Topics)
 	settings["ordered"] = boolean(&cfg.Ordered)
 	settings["max_ack_pending"] = number(&cfg.MaxAckPending)

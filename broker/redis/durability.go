@@ -101,6 +101,9 @@ func (p *Publisher) warn(ctx context.Context) {
 	}
 }
 
+// Risks implements postrider.RiskReader.
+func (p *Publisher) Risks(ctx context.Context) ([]string, error) { return lossy(ctx, p.client) }
+
 // lossy returns the ways in which a server may lose messages according to its settings, each with a remedy.
 func lossy(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	settings := make(map[string]string)

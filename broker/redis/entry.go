@@ -74,6 +74,11 @@ func positionOf(incarnation, id string) (string, int64) {
 	return incarnation, int64(ms&(1<<timeBits-1)<<sequenceBits | sequence&(1<<sequenceBits-1))
 }
 
+// idAt returns the ID at an offset, the inverse of positionOf.
+func idAt(offset int64) string {
+	return strconv.FormatInt(offset>>sequenceBits, 10) + "-" + strconv.FormatInt(offset&(1<<sequenceBits-1), 10)
+}
+
 // compareIDs compares two entry IDs by their order in the stream.
 func compareIDs(a, b string) int {
 	ms1, sequence1 := splitID(a)

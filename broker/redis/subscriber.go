@@ -21,13 +21,14 @@ const (
 	DefaultPoll          = 50 * time.Millisecond
 )
 
-// SubscriberConfig configures a Subscriber. Group and Topics are required; the zero value of every other field means its
-// default.
+// SubscriberConfig configures a Subscriber. Topics is required; the zero value of every other field means its default.
 type SubscriberConfig struct {
 	// Config names the streams (Prefix, Partitions) and configures the connection. MaxLen, MaxMessageBytes, Replicas and
 	// Fsync are ignored.
 	Config
-	// Group is the consumer group. All processes that share the work use the same name.
+	// Group is the consumer group. All processes that share the work use the same name. Default: the streams are read as a
+	// log, from the positions that the consumer keeps in its database (postrider.Log); then MaxAckPending, ClaimAfter and
+	// DeleteSettled must be left out.
 	Group string
 	// Topics are the topics to read, each from the oldest message in its streams.
 	Topics []string
@@ -55,8 +56,9 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 func (c SubscriberConfig) validate() error {
 	faults := []error{c.Config.validate()}
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("redis: "+format, args...)) }
-	if c.Group == "" {
-		fault("no group is named; set Group, or ?group=NAME in the URL")
+	if c.Group == "" && (c.MaxAckPending != DefaultMaxAckPending || c.ClaimAfter != DefaultClaimAfter || c.DeleteSettled) {
+		fault("MaxAckPending, ClaimAfter and DeleteSettled are of a group; name one (Group, or ?group=NAME in the URL), or leave them " +
+			"out: then the streams are read as a log, in order")
 	}
 	if strings.HasPrefix(c.Group, "postrider-epoch-") {
 		fault("group %q: names with postrider-epoch- are taken", c.Group)
@@ -76,7 +78,7 @@ func (c SubscriberConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// Subscriber reads Redis streams for a group of consumers. It is safe for concurrent use.
+// Subscriber reads Redis streams for a group of consumers, or as a log. It is safe for concurrent use.
 type Subscriber struct {
 	cfg        SubscriberConfig
 	client     redis.UniversalClient
@@ -120,6 +122,9 @@ func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscri
 // Capabilities implements postrider.Subscriber. AckWait is 0: a process keeps its messages as long as it runs and
 // reaches the server. A message may be redelivered as long as its stream has it.
 func (s *Subscriber) Capabilities() postrider.SubscriberCapabilities {
+	if s.cfg.Group == "" {
+		return postrider.SubscriberCapabilities{Log: true, Ordered: true, Positions: true}
+	}
 	return postrider.SubscriberCapabilities{Ordered: true, Positions: true, NackDelay: true}
 }
 
@@ -133,6 +138,9 @@ func (s *Subscriber) Close() error {
 
 // Subscribe implements postrider.Subscriber. It creates missing streams and groups.
 func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, error) {
+	if s.cfg.Group == "" {
+		return nil, errors.New("redis: subscribe: no group is named (Group); the streams are read as a log, by their positions")
+	}
 	sub := newSubscription(s)
 	if err := sub.join(ctx); err != nil {
 		return nil, fmt.Errorf("subscribe to Redis: %w", err)

@@ -52,7 +52,8 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 		return 0, fmt.Errorf("mark %q is none of a stream's", at.Mark)
 	}
 	id := at.Mark[:i]
-	cmds, err := runScript(ctx, s.client, verifyScript, []invocation{{s.cfg.Prefix + "{" + at.Partition + "}", []any{id}}})
+	incarnation, _, _ := strings.Cut(at.Incarnation, "+") // see positionOf
+	cmds, err := runScript(ctx, s.client, verifyScript, []invocation{{s.cfg.Prefix + "{" + at.Partition + "}", []any{id, incarnation}}})
 	if err != nil {
 		return 0, err
 	}

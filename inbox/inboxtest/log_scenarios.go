@@ -14,7 +14,9 @@ import (
 func logScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
 		{"LogThatLostItsTailIsReadFromWhereItIsTheSame", logLostTail[Tx]},
+		{"LogThatLosesItsTailAsItIsOpened", logLostWhileOpened[Tx]},
 		{"LogThatGrowsWhileItIsComparedIsTheSame", logGrows[Tx]},
+		{"PartitionsThatComeLaterAreRead", logGetsPartitions[Tx]},
 		{"RecreatedLogIsReadFromItsBeginning", logRecreated[Tx]},
 		{"RetentionBelowThePositionIsReported", logExpired[Tx]},
 		{"RetentionDuringReadingIsReported", logExpiredWhileReading[Tx]},

@@ -29,6 +29,7 @@ func parkingScenarios[Tx any]() []scenario[Tx] {
 		{"UnhandledWaitsForAProcessThatKnowsIt", unhandledWaits[Tx]},
 		{"UnhandledIsPassedOverIfAsked", unhandledSkipped[Tx]},
 		{"ParkedWorkIsTakenOverFromADeadProcess", parkedTakenOver[Tx]},
+		{"RetryWithoutItsLeaseCommitsNothing", retryFenced[Tx]},
 	}
 }
 

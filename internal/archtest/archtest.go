@@ -32,29 +32,35 @@ var rules = []rule{
 	{"internal/stored", []string{".", "store"}},
 	{"internal", []string{".", "internal"}},
 	// These packages use the interfaces of stores.
-	{"deadletter", []string{".", "internal", "store"}},
+	{"deadletter", []string{".", "internal", "store", "legalhold"}},
 	{"outbox", []string{".", "internal", "store"}},
-	{"relay/internal/schedule", []string{"store"}},                  // a state machine of plain data
-	{"relay", []string{".", "internal", "store", "held", "replay"}}, // a relay applies decisions, and keeps the log for replays
-	{"held", []string{".", "internal", "store"}},
+	{"relay/internal/schedule", []string{"store"}},                     // a state machine of plain data
+	{"relay", []string{".", "internal", "store", "held", "retention"}}, // a relay applies decisions, and drops what need not be kept
+	{"held", []string{".", "internal", "store", "legalhold"}},
 	{"replay", []string{".", "internal", "store"}},
+	{"erasure", []string{".", "internal", "store", "legalhold"}},
+	{"legalhold", []string{".", "internal", "store"}},
+	{"retention", []string{".", "store", "legalhold", "replay"}},
 	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
 	{"inbox", []string{".", "internal", "store", "held", "relay"}},                                           // a relay in the consumer works on its parked messages
 	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
+	// Users' tests need everything that a message passes, in memory.
+	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},
 	{"resilience", []string{".", "internal"}},
+	{"doctor", []string{".", "internal", "store"}},
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
-	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "outbox", "relay", "inbox"}},
-	{"store/*", []string{".", "internal", "store"}},
+	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "erasure", "legalhold", "retention", "outbox", "relay", "inbox"}},
+	{"store/*", []string{".", "internal", "store", "doctor"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter"}},
-	{"admin", []string{".", "internal", "store", "deadletter", "held", "inspect"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},

@@ -3,6 +3,8 @@
 package stored
 
 import (
+	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,6 +99,21 @@ func (r *Row) Message(seq int64) (*postrider.Message, error) {
 		err = errors.Join(err, fmt.Errorf("the stored headers are not a JSON object of strings: %w", unreadable))
 	}
 	return &m, err
+}
+
+// Messages returns the messages that a statement selects: their sequence, and the columns of Append.
+func Messages(ctx context.Context, q Query, text string, args ...any) (out []*postrider.Message, err error) {
+	var seq int64
+	row := NewRow(&seq)
+	err = q.Each(ctx, text, args, func(rows *sql.Rows) error {
+		if err := rows.Scan(row.Dest()...); err != nil {
+			return err
+		}
+		m, err := row.Message(seq)
+		out = append(out, m)
+		return err
+	})
+	return out, err
 }
 
 // Time converts a stored time.

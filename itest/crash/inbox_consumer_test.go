@@ -26,7 +26,7 @@ import (
 const (
 	consumerVariable = "POSTRIDER_CRASH_CONSUMER"
 	consumerDSN      = "POSTRIDER_CRASH_DSN"
-	consumerNATS     = "POSTRIDER_CRASH_NATS"
+	consumerBroker   = "POSTRIDER_CRASH_BROKER"
 )
 
 // The ways to consume.
@@ -35,6 +35,8 @@ const (
 	byID        = "id"         // a consumer of the stream, one message per transaction
 	byIDBatch   = "batch"      // the same, up to 20
 	byLog       = "log"        // a consumer of the stream as a log, in order
+	byKafkaLog  = "kafka-log"  // the same on Kafka
+	byRedisLog  = "redis-log"  // the same on Redis
 	byOtherBase = "in-process" // a consumer fed by a relay of the outbox
 )
 
@@ -142,17 +144,19 @@ func consumerOf(ctx context.Context, way string, store *postgres.Store) (run fun
 		Name: "ledger", LeaseTTL: consumerLease, MaxAttempts: 1000, BackoffMax: 200 * time.Millisecond, Concurrency: 4, Logger: logger,
 	}
 	var source postrider.Subscriber
-	if way == byOtherBase {
+	url := os.Getenv(consumerBroker)
+	if way != byID && way != byOtherBase {
+		cfg.Batch = 20
+	}
+	switch log, ok := logBrokers[way]; {
+	case ok:
+		source, err = log.read(ctx, url)
+	case way == byOtherBase:
 		source, err = inbox.FromRelay(store, relay.Config{Name: "to-ledger", LeaseTTL: consumerLease, Logger: logger})
-	} else {
-		if way == byIDBatch {
-			cfg.Batch = 20
-		}
-		read := natsbroker.SubscriberConfig{Config: natsbroker.Config{Stream: "ACCOUNTS"}, Durable: "ledger", AckWait: consumerAck}
-		if way == byLog {
-			read.Durable, read.AckWait, cfg.Batch = "", 0, 20
-		}
-		source, err = natsbroker.OpenSubscriber(ctx, os.Getenv(consumerNATS), read)
+	default:
+		source, err = natsbroker.OpenSubscriber(ctx, url, natsbroker.SubscriberConfig{
+			Config: natsbroker.Config{Stream: "ACCOUNTS"}, Durable: "ledger", AckWait: consumerAck,
+		})
 	}
 	if err != nil {
 		return nil, nil, err

@@ -44,7 +44,7 @@ select
 // exact.
 func TestConsumersUnderKill(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{byTx, byID, byIDBatch, byLog, byOtherBase} {
+	for _, way := range []string{byTx, byID, byIDBatch, byLog, byKafkaLog, byRedisLog, byOtherBase} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			underKill(t, way)
@@ -57,7 +57,11 @@ func underKill(t *testing.T, way string) {
 	if _, err := w.connect().Exec(t.Context(), ledgerSQL); err != nil {
 		t.Fatal(err)
 	}
-	if way == byID || way == byIDBatch || way == byLog {
+	_, log := logBrokers[way]
+	if log {
+		w.useLog(way, shortLease)
+	}
+	if way == byID || way == byIDBatch || log {
 		defer w.stopRelay(w.startRelay())
 	}
 	consumers := make([]*process.Process, 3)
@@ -91,8 +95,8 @@ func underKill(t *testing.T, way string) {
 	if faults := look(faultsSQL); faults != [3]int64{} {
 		t.Errorf("%d transfers not entered, %d entered too often, %d balances wrong", faults[0], faults[1], faults[2])
 	}
-	if way == byLog {
-		w.checkOrder(db)
+	if log {
+		w.checkOrder(way, db)
 	}
 	if counts[0] < 20 || kills == 0 || pauses == 0 {
 		t.Errorf("%d transfers, %d kills and %d pauses are no load", counts[0], kills, pauses)
@@ -109,7 +113,7 @@ func (w *world) disturb(over context.Context, way string, consumers []*process.P
 			pauses++
 			w.pause(consumers[i])
 			continue
-		case step%4 == 3 && way == byLog:
+		case step%4 == 3 && logBrokers[way].read != nil:
 			w.restartBroker(200 * time.Millisecond)
 			continue
 		}
@@ -122,17 +126,10 @@ func (w *world) disturb(over context.Context, way string, consumers []*process.P
 	return kills, pauses
 }
 
-// checkOrder checks that the transfers of each account were entered in the order of the stream.
-func (w *world) checkOrder(db *pgx.Conn) {
+// checkOrder checks that the transfers of each account were entered in the order of the log.
+func (w *world) checkOrder(way string, db *pgx.Conn) {
 	w.t.Helper()
-	stored := make(map[string][]string) // by account, first copies only
-	seen := make(map[string]bool)
-	for m := range w.read(func() bool { return true }) {
-		key, id := m.Headers().Get("ce-partitionkey"), m.Headers().Get("ce-id")
-		if !seen[id] {
-			stored[key], seen[id] = append(stored[key], id), true
-		}
-	}
+	stored := w.storedOrder(way)
 	rows, err := db.Query(context.Background(), `select 'account/' || account, array_agg(id order by n) from entered group by account`)
 	if err != nil {
 		w.t.Fatal(err)
@@ -143,7 +140,7 @@ func (w *world) checkOrder(db *pgx.Conn) {
 	_, err = pgx.ForEachRow(rows, []any{&key, &entered}, func() error {
 		accounts++
 		if !slices.Equal(entered, stored[key]) {
-			w.t.Errorf("%s: the order of %d entries is not that of %d messages in the stream", key, len(entered), len(stored[key]))
+			w.t.Errorf("%s: the order of %d entries is not that of %d messages in the log", key, len(entered), len(stored[key]))
 		}
 		return nil
 	})
@@ -157,7 +154,7 @@ func (w *world) startConsumer(way string, i int) *process.Process {
 	w.t.Helper()
 	p, err := process.Start(w.t.Context(), process.Command{
 		Name: "consumer", Path: os.Args[0], Ready: consumerReady, Log: filepath.Join(w.dir, fmt.Sprintf("consumer-%d.log", i)),
-		Env: []string{consumerVariable + "=" + way, consumerDSN + "=" + w.dsn, consumerNATS + "=" + w.broker.URL},
+		Env: []string{consumerVariable + "=" + way, consumerDSN + "=" + w.dsn, consumerBroker + "=" + w.broker.URL},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -36,7 +35,8 @@ type mysqlWorld struct {
 // server.
 func newMySQLWorld(t *testing.T, relaySettings string) *mysqlWorld {
 	t.Helper()
-	w := &mysqlWorld{world: &world{t: t, dir: t.TempDir(), bin: servertest.Get(t, servertest.NATSBin)}}
+	dir := t.TempDir()
+	w := &mysqlWorld{world: &world{t: t, dir: dir, start: startsNATS(t, dir)}}
 	var err error
 	if w.server, err = url.Parse(servertest.Get(t, servertest.MySQL)); err != nil {
 		t.Fatalf("POSTRIDER_TEST_MYSQL: %v", err)
@@ -62,8 +62,7 @@ func newMySQLWorld(t *testing.T, relaySettings string) *mysqlWorld {
 		}
 	}
 	w.stream = w.newStream()
-	w.write("postrider.yaml", fmt.Sprintf("store: {url: %q}\nrelays:\n  - name: to-nats\n    publisher: %q\n%s", w.dsn,
-		w.broker.URL+"?stream=ACCOUNTS&dedupe_window=100ms", relaySettings))
+	w.configure(w.broker.URL+"?stream=ACCOUNTS&dedupe_window=100ms", relaySettings)
 	return w
 }
 

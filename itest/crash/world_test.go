@@ -65,7 +65,7 @@ type world struct {
 	t      *testing.T
 	dir    string
 	dsn    string
-	bin    string // of nats-server
+	start  func(port int) (*process.Server, error)
 	broker *process.Server
 	stream jetstream.Stream
 	relays int
@@ -78,7 +78,8 @@ var setupSQL string
 // server.
 func newWorld(t *testing.T, relaySettings string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), bin: servertest.Get(t, servertest.NATSBin)}
+	dir := t.TempDir()
+	w := &world{t: t, dir: dir, start: startsNATS(t, dir)}
 	w.createDatabase(servertest.Get(t, servertest.Postgres))
 	w.postrider("migrate", "up", "--store", w.dsn)
 	db := w.connect()
@@ -106,12 +107,24 @@ func newWorld(t *testing.T, relaySettings string) *world {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	w.configure(w.broker.URL+"?stream=ACCOUNTS&dedupe_window=100ms", relaySettings)
+	return w
+}
+
+// startsNATS returns a function that starts a JetStream server.
+func startsNATS(t *testing.T, dir string) func(port int) (*process.Server, error) {
+	bin := servertest.Get(t, servertest.NATSBin)
+	return func(port int) (*process.Server, error) { return process.StartNATS(t.Context(), bin, dir, port) }
+}
+
+// configure writes the configuration of the relay.
+func (w *world) configure(publisher, relaySettings string) {
+	w.t.Helper()
 	w.write("postrider.yaml", fmt.Sprintf(`store: {url: %q}
 relays:
   - name: to-nats
     publisher: %q
-%s`, w.dsn, w.broker.URL+"?stream=ACCOUNTS&dedupe_window=100ms", relaySettings))
-	return w
+%s`, w.dsn, publisher, relaySettings))
 }
 
 // shortestDedupe is the shortest dedupe window that a JetStream server accepts.
@@ -228,16 +241,16 @@ func (w *world) killRelay(p *process.Process) {
 	}
 }
 
-// startBroker starts the JetStream server, on a new port if port is 0, otherwise on its old one.
+// startBroker starts the broker, on a new port if port is 0, otherwise on its old one.
 func (w *world) startBroker(port int) {
 	w.t.Helper()
 	var err error
-	if w.broker, err = process.StartNATS(w.t.Context(), w.bin, w.dir, port); err != nil {
+	if w.broker, err = w.start(port); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// restartBroker stops the JetStream server and restarts it on the same port after a time.
+// restartBroker stops the broker and restarts it on the same port after a time.
 func (w *world) restartBroker(away time.Duration) {
 	w.t.Helper()
 	u, err := url.Parse(w.broker.URL)

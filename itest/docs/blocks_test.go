@@ -41,11 +41,11 @@ func TestCodeBlocks(t *testing.T) {
 
 var ellipsis = regexp.MustCompile(`(?m)^\s*(\.\.\.|…)\s*$`)
 
-// parseGo parses a file, declarations, statements, or fields of a literal.
+// parseGo parses a file, declarations, statements, fields of a literal, or the end of a call.
 func parseGo(text string) error {
 	text = strings.NewReplacer("…, ", "", "…", "").Replace(ellipsis.ReplaceAllString(text, ""))
 	var first error
-	for _, wrapped := range []string{"package p\nfunc _() error {\n" + text + "\n}", "package p\n" + text, text, "package p\nvar _ = T{\n" + text + "\n}"} {
+	for _, wrapped := range []string{"package p\nfunc _() error {\n" + text + "\n}", "package p\n" + text, text, "package p\nvar _ = T{\n" + text + "\n}", "package p\nvar _ = f(" + text} {
 		_, err := parser.ParseFile(token.NewFileSet(), "", wrapped, parser.SkipObjectResolution)
 		if err == nil {
 			return nil

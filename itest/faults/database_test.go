@@ -18,6 +18,7 @@ type stores[Tx any] interface {
 	Insert(ctx context.Context, tx Tx, msgs []*postrider.Message) error
 	Commit(ctx context.Context, tx Tx) error
 	Written(ctx context.Context, tx Tx, ids []string) ([]string, error)
+	Published(ctx context.Context, tx Tx) ([]*postrider.Message, error)
 	Wake()
 	store.StatusReader
 }

@@ -28,9 +28,10 @@ import (
 func TestBrokers(t *testing.T) {
 	t.Parallel()
 	onPostgres := map[string]func(t testing.TB) inboxtest.Source{
-		"NATSOrdered": openNATS(group, true), "NATSLog": openNATS("", false), "RabbitMQ": openRabbitMQ, "Kafka": openKafka,
+		"NATSOrdered": openNATS(group, true), "NATSLog": openNATS("", false), "RabbitMQ": openRabbitMQ,
+		"Kafka": openKafka(group), "KafkaLog": openKafka(""), "RedisLog": openRedis(""),
 	}
-	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(group, false), "Redis": openRedis}
+	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(group, false), "Redis": openRedis(group)}
 	for name, open := range onPostgres {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,19 +121,24 @@ func openNATS(durable string, ordered bool) func(t testing.TB) inboxtest.Source 
 	}
 }
 
-func openRedis(t testing.TB) inboxtest.Source {
-	address, cfg := servertest.Get(t, servertest.Redis), redisbroker.Config{Prefix: unique() + ":"}
-	p, err := redisbroker.Open(context.Background(), address, cfg)
-	must(t, err)
-	closing(t, p)
-	return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
-		s, err := redisbroker.OpenSubscriber(context.Background(), address, redisbroker.SubscriberConfig{
-			Config: cfg, Group: group, Topics: []string{topic}, ClaimAfter: time.Second,
-		})
+// openRedis reads streams in a group, or as a log without one.
+func openRedis(group string) func(t testing.TB) inboxtest.Source {
+	return func(t testing.TB) inboxtest.Source {
+		address, cfg := servertest.Get(t, servertest.Redis), redisbroker.Config{Prefix: unique() + ":"}
+		p, err := redisbroker.Open(context.Background(), address, cfg)
 		must(t, err)
-		closing(t, s)
-		return s
-	}}
+		closing(t, p)
+		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
+			read := redisbroker.SubscriberConfig{Config: cfg, Group: group, Topics: []string{topic}}
+			if group != "" {
+				read.ClaimAfter = time.Second
+			}
+			s, err := redisbroker.OpenSubscriber(context.Background(), address, read)
+			must(t, err)
+			closing(t, s)
+			return s
+		}}
+	}
 }
 
 func openRabbitMQ(t testing.TB) inboxtest.Source {
@@ -149,17 +155,27 @@ func openRabbitMQ(t testing.TB) inboxtest.Source {
 	}}
 }
 
-func openKafka(t testing.TB) inboxtest.Source {
-	address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
-	p, err := kafkabroker.Open(context.Background(), address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 3})
-	must(t, err)
-	closing(t, p)
-	return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
-		s, err := kafkabroker.OpenSubscriber(context.Background(), address, kafkabroker.SubscriberConfig{
-			Group: prefix + group, Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: 3,
-			SessionTimeout: 3 * time.Second, RevokeWait: 300 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
-		})
+// openKafka reads topics in a group, or as a log without one.
+func openKafka(group string) func(t testing.TB) inboxtest.Source {
+	return func(t testing.TB) inboxtest.Source {
+		address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
+		p, err := kafkabroker.Open(context.Background(), address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 3})
 		must(t, err)
+		closing(t, p)
+		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinKafka(address, prefix, group, 3)}
+	}
+}
+
+// joinKafka opens subscribers of topics that it creates: of a group, whose name gets the prefix, or of a log.
+func joinKafka(address, prefix, group string, partitions int) func(t testing.TB) postrider.Subscriber {
+	return func(t testing.TB) postrider.Subscriber {
+		read := kafkabroker.SubscriberConfig{Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: partitions}
+		if group != "" {
+			read.Group, read.SessionTimeout, read.RevokeWait, read.CommitEvery = prefix+group, 3*time.Second, 300*time.Millisecond, 100*time.Millisecond
+		}
+		s, err := kafkabroker.OpenSubscriber(context.Background(), address, read)
+		must(t, err)
+		closing(t, s)
 		return s
-	}}
+	}
 }

@@ -25,11 +25,13 @@ import (
 	"github.com/postrider/postrider/itest/process"
 )
 
-// TestRestored: JetStream and Redis are restarted on earlier copies of their data, a Kafka topic is recreated.
+// TestRestored: servers are restarted on earlier copies of their data, a Kafka topic is recreated.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
-		"JetStream": restorableNATS(group), "JetStreamLog": restorableNATS(""), "Kafka": recreatedKafka,
+		"JetStream": restorableNATS(group), "JetStreamLog": restorableNATS(""), "Kafka": recreatedKafka(group),
+		"KafkaLogRecreated": recreatedKafka(""), "KafkaLog": restorableKafka, "RedisLog": restorableRedis("", false),
+		"RedisLogClockSetBack": restorableRedis("", true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +39,7 @@ func TestRestored(t *testing.T) {
 		})
 	}
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
-		"Redis": restorableRedis(false), "RedisClockSetBack": restorableRedis(true),
+		"Redis": restorableRedis(group, false), "RedisClockSetBack": restorableRedis(group, true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +149,7 @@ func restorableNATS(durable string) func(t testing.TB) inboxtest.Restorable {
 
 // restorableRedis trims the stream before it is copied. With ahead, the IDs of the lost messages are from a clock ahead
 // of the server's: after the loss, other messages get lower IDs.
-func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
+func restorableRedis(group string, ahead bool) func(t testing.TB) inboxtest.Restorable {
 	return func(t testing.TB) inboxtest.Restorable {
 		r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
 			return process.StartRedis(ctx, servertest.Get(t, servertest.RedisBin), dir, port)
@@ -169,9 +171,11 @@ func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
 					return redisbroker.Open(ctx, r.server.URL, cfg)
 				}),
 				Join: func(t testing.TB) postrider.Subscriber {
-					s, err := redisbroker.OpenSubscriber(context.Background(), r.server.URL, redisbroker.SubscriberConfig{
-						Config: cfg, Group: group, Topics: []string{topic}, ClaimAfter: time.Second,
-					})
+					read := redisbroker.SubscriberConfig{Config: cfg, Group: group, Topics: []string{topic}}
+					if group != "" {
+						read.ClaimAfter = time.Second
+					}
+					s, err := redisbroker.OpenSubscriber(context.Background(), r.server.URL, read)
 					must(t, err)
 					closing(t, s)
 					return s
@@ -189,40 +193,50 @@ func restorableRedis(ahead bool) func(t testing.TB) inboxtest.Restorable {
 	}
 }
 
-func recreatedKafka(t testing.TB) inboxtest.Restorable {
-	address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
-	name := kafkabroker.TopicName(prefix, topic)
-	u, err := url.Parse(address)
-	must(t, err)
+func restorableKafka(t testing.TB) inboxtest.Restorable {
+	r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
+		return process.StartKafka(ctx, servertest.Get(t, servertest.KafkaHome), dir, port)
+	})
+	prefix := unique() + "."
 	return inboxtest.Restorable{
 		Source: inboxtest.Source{
-			Topic: topic,
+			Topic: topic, Join: joinKafka(r.server.URL, prefix, "", 1),
 			Publish: publishAgain(t, func(ctx context.Context) (*kafkabroker.Publisher, error) {
-				return kafkabroker.Open(ctx, address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 1})
+				return kafkabroker.Open(ctx, r.server.URL, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 1})
 			}),
-			Join: func(t testing.TB) postrider.Subscriber {
-				s, err := kafkabroker.OpenSubscriber(context.Background(), address, kafkabroker.SubscriberConfig{
-					Group: prefix + group, Topics: []string{topic}, Prefix: prefix, Create: true, Partitions: 1,
-					SessionTimeout: 3 * time.Second, RevokeWait: 300 * time.Millisecond, CommitEvery: 100 * time.Millisecond,
-				})
-				must(t, err)
-				return s
+		},
+		Copy: r.save, Replace: r.restore, Kept: true,
+	}
+}
+
+func recreatedKafka(group string) func(t testing.TB) inboxtest.Restorable {
+	return func(t testing.TB) inboxtest.Restorable {
+		address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
+		name := kafkabroker.TopicName(prefix, topic)
+		u, err := url.Parse(address)
+		must(t, err)
+		return inboxtest.Restorable{
+			Source: inboxtest.Source{
+				Topic: topic, Join: joinKafka(address, prefix, group, 1),
+				Publish: publishAgain(t, func(ctx context.Context) (*kafkabroker.Publisher, error) {
+					return kafkabroker.Open(ctx, address, kafkabroker.Config{Prefix: prefix, Create: true, Partitions: 1})
+				}),
 			},
-		},
-		Copy: func(testing.TB) {},
-		Replace: func(t testing.TB) {
-			client, err := kgo.NewClient(kgo.SeedBrokers(u.Host))
-			must(t, err)
-			defer client.Close()
-			admin := kadm.NewClient(client)
-			_, err = admin.DeleteTopic(t.Context(), name)
-			must(t, err)
-			for { // it is deleted in the background
-				if _, err = admin.CreateTopic(t.Context(), 1, 1, nil, name); err == nil || t.Context().Err() != nil {
-					break
+			Copy: func(testing.TB) {},
+			Replace: func(t testing.TB) {
+				client, err := kgo.NewClient(kgo.SeedBrokers(u.Host))
+				must(t, err)
+				defer client.Close()
+				admin := kadm.NewClient(client)
+				_, err = admin.DeleteTopic(t.Context(), name)
+				must(t, err)
+				for { // it is deleted in the background
+					if _, err = admin.CreateTopic(t.Context(), 1, 1, nil, name); err == nil || t.Context().Err() != nil {
+						break
+					}
 				}
-			}
-			must(t, err)
-		},
+				must(t, err)
+			},
+		}
 	}
 }

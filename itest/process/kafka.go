@@ -43,9 +43,9 @@ const kafkaLogging = `<Configuration>
 </Configuration>
 `
 
-// StartKafka starts a single-node Kafka in KRaft mode on a free loopback port, with its data under dir. Its jars are in
-// home's folder libs; java is found in PATH.
-func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
+// StartKafka starts a single-node Kafka in KRaft mode on the loopback interface, with its data under dir. With port 0 it uses a
+// free port; to restart a server, pass the same dir and its old port. Its jars are in home's folder libs; java is found in PATH.
+func StartKafka(ctx context.Context, home, dir string, port int) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, fmt.Errorf("start Kafka: %w: install Java 17 or later (on Debian: apt-get install default-jre-headless)", err)
@@ -59,14 +59,12 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 		return nil, err
 	}
 	run := []string{"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + logging, "-cp", filepath.Join(home, "libs", "*")}
-	return onFreePort(func(port int) (*Server, error) {
+	start := func(port int) (*Server, error) {
 		if err := writeKafkaSettings(settings, dir, port); err != nil {
 			return nil, err
 		}
-		format := exec.CommandContext(ctx, java, slices.Concat(run, []string{"kafka.tools.StorageTool", "format",
-			"--cluster-id", kafkaCluster, "--config", settings, "--ignore-formatted"})...)
-		if out, err := format.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("prepare Kafka's storage in %s: %w\n%s", dir, err, out)
+		if err := formatKafka(ctx, java, run, dir, settings); err != nil {
+			return nil, err
 		}
 		p, err := Start(ctx, Command{
 			Name: "Kafka", Path: java, Args: slices.Concat(run, []string{"kafka.Kafka", settings}),
@@ -76,7 +74,24 @@ func StartKafka(ctx context.Context, home, dir string) (*Server, error) {
 			return nil, err
 		}
 		return &Server{p, fmt.Sprintf("kafka://127.0.0.1:%d", port)}, nil
-	})
+	}
+	if port != 0 {
+		return start(port)
+	}
+	return onFreePort(start)
+}
+
+// formatKafka prepares the storage unless that was done before; the tool takes as long to start as the server.
+func formatKafka(ctx context.Context, java string, run []string, dir, settings string) error {
+	if _, err := os.Stat(filepath.Join(dir, "data", "meta.properties")); err == nil {
+		return nil
+	}
+	format := exec.CommandContext(ctx, java, slices.Concat(run, []string{"kafka.tools.StorageTool", "format",
+		"--cluster-id", kafkaCluster, "--config", settings, "--ignore-formatted"})...)
+	if out, err := format.CombinedOutput(); err != nil {
+		return fmt.Errorf("prepare Kafka's storage in %s: %w\n%s", dir, err, out)
+	}
+	return nil
 }
 
 // writeKafkaSettings writes the settings of a server that clients reach at port, with its controller on another free

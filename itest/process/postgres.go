@@ -44,6 +44,7 @@ var postgresSettings = []string{
 	"full_page_writes=off",
 	"wal_level=logical",
 	"max_connections=300",
+	"max_prepared_transactions=20",
 	"shared_buffers=256MB",
 	"max_wal_size=2GB",
 	"autovacuum_naptime=5s",

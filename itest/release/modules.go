@@ -21,7 +21,7 @@ const Path = "github.com/postrider/postrider"
 const Command = "cmd/postrider"
 
 // development are the folders of modules that are not published.
-var development = []string{"bench", "examples", "itest"}
+var development = []string{"bench", "examples/stacks", "itest"}
 
 // Module is a module of the repository.
 type Module struct {
@@ -59,8 +59,7 @@ func (t Tree) Modules() ([]Module, error) {
 		if want := path.Join(Path, dir); file.Module == nil || file.Module.Mod.Path != want {
 			return nil, fmt.Errorf("%s: the module must be %s", name, want)
 		}
-		top, _, _ := strings.Cut(dir, "/")
-		all = append(all, Module{Dir: dir, Path: file.Module.Mod.Path, Published: !slices.Contains(development, top), file: file})
+		all = append(all, Module{Dir: dir, Path: file.Module.Mod.Path, Published: !slices.Contains(development, dir), file: file})
 	}
 	return inOrder(all)
 }

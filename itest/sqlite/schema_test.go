@@ -131,6 +131,35 @@ func TestPrintedMigrationsMakeAWorkingSchema(t *testing.T) {
 	}
 }
 
+// TestMigrationScripts: the scripts for other tools make a working schema, one by one, and take it back.
+func TestMigrationScripts(t *testing.T) {
+	t.Parallel()
+	scripts, err := sqlite.MigrationScripts(sqlite.Config{Partitions: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := newFile(t).open(t, "")
+	run := func(text string) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+	}
+	for _, s := range scripts {
+		run(s.SQL(false))
+	}
+	if n, err := newStore(t, db, sqlite.Config{}).Partitions(t.Context()); n != 3 || err != nil {
+		t.Errorf("%d partitions, %v; want 3", n, err)
+	}
+	for _, s := range slices.Backward(scripts) {
+		run(s.SQL(true))
+	}
+	var left int
+	if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE 'postrider%'`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d tables and indexes are left, %v", left, err)
+	}
+}
+
 func TestSchemaOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFile(t)

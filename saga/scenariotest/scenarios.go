@@ -47,5 +47,12 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"participant that cannot undo":    cannotUndo[Tx],
 		"record that has expired":         expired[Tx],
 		"reply without the token":         wrongToken[Tx],
+		"A38 events, undos requested":     choreographed[Tx],
+		"A38 events, undos observed":      choreographyObserved[Tx],
+		"A39 events out of order":         outOfOrder[Tx],
+		"A40 event missing":               eventMissing[Tx],
+		"A40 service down":                serviceDown[Tx],
+		"A41 tracker away":                trackerAway[Tx],
+		"A42 undo missing":                undoMissing[Tx],
 	}
 }

@@ -30,7 +30,7 @@ func (s *Store) CrashLosing(n int) (lost int) {
 // does not wait either, so a crash can lose more settlements than in a real database.
 func (db *database) synced(op string) {
 	switch op {
-	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Commit",
+	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Published", "Commit",
 		"Rollback", "Partitions", "Fetch", "Due", "LoadParked", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
 		"ListDead", "ShowDead", "CountDead", "ListEdits", "CountCauses", "ShowRedrive", "ListRedrives", "Status":
 	default:

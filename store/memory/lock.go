@@ -24,6 +24,8 @@ const (
 	position  = "position"
 	keyHeld   = "held"
 	parked    = "parked"
+
+	sideEffect = "side effect" // of a test
 )
 
 // write is a change that is applied at the commit.

@@ -12,7 +12,7 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// row is one message in the log. Only its partition and removed ever change.
+// row is one message in the log. Only its partition and removed ever change, and what an erasure empties.
 type row struct {
 	seq         int64
 	xid         uint64

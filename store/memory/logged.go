@@ -75,7 +75,7 @@ func (r records) ParkReplayed(_ context.Context, m store.ReplayedMessages) (n in
 	at, rel := now(), r.db.relay(m.Relay)
 	for _, one := range m.Messages {
 		parked, row := rel.parked[one.Partition], r.db.log[one.Partition].find(one.Sequence)
-		if row == nil || parked.rows[one.Sequence] != nil {
+		if row == nil || row.msg.Type == store.ErasedType || !rel.settled(one.Partition, one.Sequence) {
 			continue
 		}
 		msg := clone(row.msg)

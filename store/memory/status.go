@@ -108,7 +108,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 				return store.Maintained{}, err
 			}
 			for _, row := range log.rows {
-				if len(cursors) > 0 && !slices.ContainsFunc(cursors, func(c cursor) bool { return !c.delivered(row) }) {
+				if (len(cursors) > 0 || keep.WithoutRelay) && !slices.ContainsFunc(cursors, func(c cursor) bool { return !c.delivered(row) }) {
 					delivered = append(delivered, row)
 				}
 			}

@@ -127,6 +127,18 @@ func (tx *Tx) RollbackTo(name string) error {
 	return fmt.Errorf("no savepoint %q in this transaction", name)
 }
 
+// OnCommit calls change when the transaction commits, as a part of it: for tests whose side effects are in memory and must be undone
+// with the transaction. change must not call the store. Errors: store.ErrNoTransaction.
+func (tx *Tx) OnCommit(change func()) error {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if err := tx.usable(tx.db); err != nil {
+		return err
+	}
+	tx.write(lock{kind: sideEffect}, nil, func(*database, time.Time) { change() })
+	return nil
+}
+
 // Insert implements store.Outbox.
 func (s *Store) Insert(ctx context.Context, tx *Tx, msgs []*postrider.Message) error {
 	_, err := do(ctx, s, "Insert", func(db *database) (struct{}, error) {
@@ -201,6 +213,23 @@ func (s *Store) Written(ctx context.Context, tx *Tx, ids []string) ([]string, er
 			if written[id] {
 				out = append(out, id)
 			}
+		}
+		return out, nil
+	})
+}
+
+// Published implements store.Outbox.
+func (s *Store) Published(ctx context.Context, tx *Tx) ([]*postrider.Message, error) {
+	return do(ctx, s, "Published", func(db *database) ([]*postrider.Message, error) {
+		if err := tx.usable(db); err != nil {
+			return nil, err
+		}
+		var out []*postrider.Message
+		for _, r := range tx.rows {
+			if r.undecodable != nil {
+				return nil, fmt.Errorf("message %s: %w", r.msg.ID, r.undecodable)
+			}
+			out = append(out, clone(r.msg))
 		}
 		return out, nil
 	})

@@ -24,13 +24,17 @@ const (
 
 	// replayedKeysSQL holds the keys of messages: ?1 relay, ?2 sequences, ?3 now. It locks those that are held already.
 	replayedKeysSQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
-		SELECT ?1, message_key, partition_id, MIN(seq), 'replayed', '', 0, ?3, ?3 FROM {prefix}log
-		WHERE seq IN ?2 AND message_key <> '' GROUP BY message_key, partition_id ORDER BY message_key
+		SELECT ?1, message_key, partition_id, MIN(seq), 'replayed', '', 0, ?3, ?3 FROM {prefix}log l
+		WHERE seq IN ?2 AND message_key <> '' AND ` + replayableSQL + ` GROUP BY message_key, partition_id ORDER BY message_key
 		ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
 	// parkReplayedSQL: ?1 relay, ?2 sequences, ?3 now, ?4 headers, ?5 history.
 	parkReplayedSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT ?1, partition_id, seq, {replayed}, 'replayed', 0, IF(message_key = '', ?3, NULL), ?3, 0, ?5
-		FROM {prefix}log WHERE seq IN ?2 ORDER BY seq`
+		FROM {prefix}log l WHERE seq IN ?2 AND ` + replayableSQL + ` ORDER BY seq`
+	// replayableSQL: the settlements of the relay have ended, so that a message that was parked is parked still, or dead-lettered, or
+	// delivered.
+	replayableSQL = `l.type <> 'postrider.erased' AND NOT EXISTS (SELECT 1 FROM {prefix}dead d WHERE d.relay = ?1
+		AND d.partition_id = l.partition_id AND d.seq = l.seq AND d.state <> 'redriven')`
 )
 
 // replayedColumns are the messageColumns with the headers of a replay. Headers are stored as bytes.

@@ -83,7 +83,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 			out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
 			return out, nil
 		}
-		if n, err = s.drop(ctx, before, upTo, keep.KeepFrom); errors.Is(err, ErrLockTimeout) {
+		if n, err = s.drop(ctx, before, upTo, keep); errors.Is(err, ErrLockTimeout) {
 			out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
 			return out, nil
 		}
@@ -94,21 +94,21 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages that every relay has passed, up to the sequence keepFrom unless that is 0, if they were written before a
+// drop drops the oldest messages that every relay has passed, if they were written before a
 // time or have a sequence up to upTo. It returns how many; 0 when none are left or while another process drops messages.
-func (s *Store) drop(ctx context.Context, before, upTo, keepFrom int64) (n int64, err error) {
+func (s *Store) drop(ctx context.Context, before, upTo int64, keep store.Retention) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", func(t txn) error {
 		n = 0
 		var floor int64
 		if err := t.get(ctx, lockFloorSQL, nil, &floor); err != nil {
 			return stored.OrNone(err)
 		}
-		passed, err := t.passed(ctx)
+		passed, err := t.passed(ctx, keep.WithoutRelay)
 		if err != nil {
 			return err
 		}
-		if keepFrom > 0 {
-			passed = min(passed, keepFrom-1)
+		if keep.KeepFrom > 0 {
+			passed = min(passed, keep.KeepFrom-1)
 		}
 		last, rows, done := floor, 0, false
 		err = t.each(ctx, oldestRowsSQL, []any{floor, passed, dropRows}, func(row *sql.Rows) error {
@@ -131,8 +131,9 @@ func (s *Store) drop(ctx context.Context, before, upTo, keepFrom int64) (n int64
 	return n, err
 }
 
-// passed returns the sequence up to which every relay has delivered everything, with no gap left; 0 if there is no relay.
-func (t txn) passed(ctx context.Context) (int64, error) {
+// passed returns the sequence up to which every relay has delivered everything, with no gap left. If there is no relay, that is 0, or
+// everything if a relay is not needed.
+func (t txn) passed(ctx context.Context, withoutRelay bool) (int64, error) {
 	var announced int
 	if err := t.get(ctx, announcedSQL, nil, &announced); err != nil || announced > 0 {
 		return 0, err
@@ -143,7 +144,7 @@ func (t txn) passed(ctx context.Context) (int64, error) {
 		passed, relays = min(passed, solid), relays+1
 		return err
 	})
-	if relays == 0 {
+	if relays == 0 && !withoutRelay {
 		return 0, err
 	}
 	return passed, err

@@ -305,3 +305,19 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	}
 	return out, nil
 }
+
+const publishedSQL = `SELECT seq, ` + messageColumns + ` FROM {prefix}log WHERE %s ORDER BY seq`
+
+// Published implements store.Outbox, for messages that were published through this Store.
+func (s *Store) Published(ctx context.Context, tx *sql.Tx) ([]*postrider.Message, error) {
+	if tx == nil {
+		return nil, store.ErrNoTransaction
+	}
+	ours, _ := s.wrote.Of(tx)
+	conditions := []string{`FALSE`}
+	for _, r := range ours {
+		conditions = append(conditions, fmt.Sprintf(`seq BETWEEN %d AND %d`, r.from, r.to))
+	}
+	out, err := stored.Messages(ctx, txn{s: s, on: tx}.query, fmt.Sprintf(publishedSQL, strings.Join(conditions, ` OR `)))
+	return out, s.inTransaction("read what was published", err)
+}

@@ -203,6 +203,45 @@ func PrintMigrations(cfg Config) (string, error) {
 	return b.String(), nil
 }
 
+// MigrationScript is a migration as other tools run it.
+type MigrationScript = migrate.Script
+
+// MigrationScripts returns all migrations, in order, with the records that Migrate makes, for tools that run the migrations of the
+// whole service. The table of incarnations is in memory, as in PrintMigrations.
+func MigrationScripts(cfg Config) ([]MigrationScript, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	set, err := cfg.migrations(engineMemory)
+	if err != nil {
+		return nil, err
+	}
+	names := expander(cfg.Prefix)
+	record := func(text string, values ...any) string { return render(names.Replace(text), values) }
+	var out []MigrationScript
+	for _, m := range set.All() {
+		s := MigrationScript{Version: m.Version, Name: m.Name, Delimited: true}
+		if m.Version == 1 {
+			s.Up = []string{names.Replace(createVersionsSQL)}
+		}
+		for _, text := range statements(m.Up) {
+			s.Up = append(s.Up, strings.TrimSuffix(text, ";"))
+		}
+		s.Up = append(s.Up, record(recordUpSQL, m.Version, m.Name))
+		s.Down = []string{record(beginDownSQL, m.Version)}
+		for _, text := range statements(m.Down) {
+			s.Down = append(s.Down, strings.TrimSuffix(text, ";"))
+		}
+		s.Down = append(s.Down, record(recordDownSQL, m.Version))
+		if m.Version == 1 {
+			s.Down = append(s.Down, names.Replace(dropVersionsSQL))
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
 // checkSchema refuses a schema that this program cannot work with.
 func (s *Store) checkSchema(ctx context.Context) error {
 	set, err := s.cfg.migrations(engineMemory)

@@ -61,6 +61,11 @@ func (*BatchStore) Commit(context.Context, *pgx.Batch) error { return errBatchIn
 // Rollback implements store.Outbox; there is nothing to undo.
 func (*BatchStore) Rollback(context.Context, *pgx.Batch) error { return nil }
 
+// Published implements store.Outbox; it fails.
+func (*BatchStore) Published(context.Context, *pgx.Batch) ([]*postrider.Message, error) {
+	return nil, errBatchInTx
+}
+
 // Written implements store.Outbox; it fails.
 func (*BatchStore) Written(context.Context, *pgx.Batch, []string) ([]string, error) {
 	return nil, errBatchInTx

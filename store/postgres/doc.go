@@ -3,8 +3,8 @@
 // # Use
 //
 // Migrate creates the tables, and New makes a Store on a pool. outbox.New[pgx.Tx], relay.New and the deadletter operations work
-// on the Store; its SQL method serves applications that use database/sql. Any language can publish with the SQL function
-// {prefix}publish; docs/sql-contract.md describes it and the columns of the log.
+// on the Store; its SQL method serves applications that use database/sql, and NewSQL those that have no pool of pgx. Any language can
+// publish with the SQL function {prefix}publish; docs/sql-contract.md describes it and the columns of the log.
 //
 // The package keeps no session state: no named prepared statements, no advisory locks beyond a transaction, no temporary tables.
 // Everything but Listen works through PgBouncer in transaction mode. If the pooler does not support prepared statements, set the

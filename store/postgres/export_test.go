@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing/fstest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/store"
 )
 
@@ -180,7 +182,7 @@ func (s *Store) ExplainInsert(ctx context.Context, msgs []*postrider.Message) (s
 }
 
 // Pool returns the pool of the store.
-func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+func (s *Store) Pool() *pgxpool.Pool { return s.pool.(pgxPool).Pool }
 
 // RepartitionIn changes the number of partitions in a transaction that has locked the log.
 func (s *Store) RepartitionIn(ctx context.Context, tx pgx.Tx, n int) error {
@@ -195,7 +197,7 @@ func (s *Store) ExplainUndelivered(ctx context.Context, segment string) (string,
 			return err
 		}
 		rows, err := tx.Query(ctx, "explain (analyze, buffers, timing off) "+
-			s.names.expand(fmt.Sprintf(undeliveredInSQL, s.names.table(segment))))
+			s.names.expand(fmt.Sprintf(undeliveredInSQL, s.names.table(segment), true)))
 		if err != nil {
 			return err
 		}
@@ -261,7 +263,7 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st store.Settlem
 	steps := s.messageSteps(name, in, step{sql: s.sql.removed})
 	steps = append(steps, s.keySteps(name, in, new([]string))...)
 	var lines []string
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.Pool().Acquire(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -299,4 +301,19 @@ func (s *Store) ExplainSettle(ctx context.Context, name string, st store.Settlem
 	}
 	_, err = conn.Exec(ctx, "deallocate all")
 	return strings.Join(lines, "\n"), err
+}
+
+// ChecksNow are the checks with limits of nothing: what is normal for a while is found at once.
+func (s *Store) ChecksNow() []doctor.Check {
+	return s.checks(checkLimits{openFault: time.Hour, slotBytes: 1, usedWarning: 0.5, usedFault: 0.95, deadRows: 100_000})
+}
+
+// PresentObjects returns what the catalog has.
+func (s *Store) PresentObjects(ctx context.Context) (out []doctor.Object, err error) {
+	c := checker{s, defaultLimits}
+	err = c.read(ctx, func(tx pgx.Tx) error {
+		out, _, err = c.presentObjects(ctx, tx)
+		return err
+	})
+	return out, err
 }

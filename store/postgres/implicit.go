@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // readCommittedSQL precedes the statements of an implicit transaction, so that each sees what was committed while the previous
@@ -18,7 +17,7 @@ const formatSQL = `pg_catalog.set_config('datestyle', 'ISO', true), pg_catalog.s
 
 // implicit runs statements in one round trip and as one transaction, READ COMMITTED, without BEGIN and COMMIT: it commits when
 // the results are closed. plan holds settings and precedes the statements; the results of the statements come next.
-func implicit(ctx context.Context, pool *pgxpool.Pool, plan string, queue func(b *pgx.Batch)) (pgx.BatchResults, error) {
+func implicit(ctx context.Context, pool pool, plan string, queue func(b *pgx.Batch)) (pgx.BatchResults, error) {
 	b := &pgx.Batch{}
 	b.Queue(readCommittedSQL)
 	b.Queue(plan)

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -103,8 +102,10 @@ func (c sqlCaller) call(ctx context.Context, queries ...query) error {
 }
 
 func (c sqlCaller) partitions(ctx context.Context, s *Store) (int, error) {
-	n, err := s.open(ctx)
-	return cmp.Or(int(s.publishing.Load()), n), err
+	if c.tx == nil {
+		return 0, store.ErrNoTransaction
+	}
+	return s.partitionsIn(ctx, sqlQuerier{c.tx})
 }
 
 func (c sqlCaller) one(ctx context.Context, q query) (err error) {

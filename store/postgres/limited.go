@@ -33,7 +33,8 @@ func (s *Store) idleSQL(atMost time.Duration) string {
 // IdleLimit implements store.TxLimiter.
 func (s *Store) IdleLimit() time.Duration { return max(s.config.IdleTimeout, 0) }
 
-// Connections implements store.TxLimiter: all of the pool's connections but one, which the relay uses to read and record.
+// Connections implements store.TxLimiter: all of the pool's connections but one, which the relay uses to read and record, and on a
+// *sql.DB another one for heartbeats.
 func (s *Store) Connections() int { return cap(s.places) }
 
 // BeginLimited implements store.TxLimiter.
@@ -44,12 +45,10 @@ func (s *Store) BeginLimited(ctx context.Context, atMost time.Duration) (pgx.Tx,
 
 // beginWith begins a limited transaction and runs queries in it, in one round trip. After an error there is no transaction.
 func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...query) (pgx.Tx, error) {
-	select {
-	case s.places <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	leave, err := s.place(ctx)
+	if err != nil {
+		return nil, err
 	}
-	leave := sync.OnceFunc(func() { <-s.places })
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if limit := s.idleSQL(atMost); limit != "" {
@@ -59,7 +58,7 @@ func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...
 		batch.Queue(q.sql, q.args...)
 	}
 	results := s.pool.SendBatch(ctx, batch)
-	_, err := results.Exec()
+	_, err = results.Exec()
 	for i := 0; i < len(queries) && err == nil; i++ {
 		err = queries[i].read(results)
 	}
@@ -71,6 +70,19 @@ func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...
 		return nil, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
 	}
 	return tx, nil
+}
+
+// place waits for a place, and returns what leaves it.
+func (s *Store) place(ctx context.Context) (leave func(), err error) {
+	if s.places == nil {
+		return func() {}, nil
+	}
+	select {
+	case s.places <- struct{}{}:
+		return sync.OnceFunc(func() { <-s.places }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // limitedTx is a transaction that occupies one of the places until it ends.
@@ -104,6 +116,11 @@ func (s *SQLStore) BeginLimited(ctx context.Context, atMost time.Duration) (*sql
 	return tx, err
 }
 
-// Connections implements store.TxLimiter: all connections that the db may open, since everything else a relay does uses the
-// Store's pool.
-func (s *SQLStore) Connections() int { return s.db.Stats().MaxOpenConnections }
+// Connections implements store.TxLimiter: all connections that the db may open, if everything else that a relay does uses the
+// Store's pool, or else as for the Store.
+func (s *SQLStore) Connections() int {
+	if s.pool == (sqlPool{s.db}) {
+		return s.Store.Connections()
+	}
+	return s.db.Stats().MaxOpenConnections
+}

@@ -42,7 +42,7 @@ order by seq`
 	replayedKeysSQL = replayedSQL + `
 insert into {held} (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
 select $1::text, l.key, l.partition, min(l.seq), 'replayed', '', 0, clock_timestamp(), clock_timestamp()
-from mine m cross join ` + inLogSQL + ` where l.key <> '' group by l.key, l.partition order by l.key
+from mine m cross join ` + inLogSQL + ` where l.key <> '' and ` + replayableSQL + ` group by l.key, l.partition order by l.key
 on conflict (relay, key) do update set key = excluded.key where false`
 
 	// parkReplayedSQL parks messages: $1 to $3 as above, $4 headers, $5 history entry.
@@ -52,7 +52,12 @@ select $1::text, l.partition, {replayed}, 'replayed', case when l.key = '' then 
 	jsonb_build_array(jsonb_build_object('attempt', 0, 'at', clock_timestamp(), 'cause', $5::text)), clock_timestamp()
 from mine m cross join ` + inLogSQL + ` cross join lateral (
 	select case when jsonb_typeof(l.headers) = 'object' then l.headers || $4::text::jsonb else l.headers end as added) as h
-order by l.seq on conflict (relay, partition, seq) do nothing`
+where ` + replayableSQL + ` order by l.seq on conflict (relay, partition, seq) do nothing`
+
+	// replayableSQL: the settlements of the relay have ended, so that a message that was parked is parked still, or dead-lettered, or
+	// delivered.
+	replayableSQL = `l.type <> 'postrider.erased' and not exists (select from {dead} d
+	where d.relay = $1::text and d.partition = l.partition and d.seq = l.seq and d.state <> 'redriven')`
 
 	replayedSQL = `
 with mine as materialized (select * from unnest($2::int2[], $3::int8[]) as m (part, number))`

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -68,6 +69,15 @@ const safePathSQL = `set local search_path = pg_catalog, pg_temp`
 //
 // The database schema (Config.Schema) must exist, and the role needs the right to create tables in it. Errors: ErrSchemaNewer.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]MigrationStep, error) {
+	return migrateOn(ctx, pgxPool{pool}, c, target)
+}
+
+// MigrateSQL is Migrate on a *sql.DB with pgx's driver. Errors: ErrDriver, and as Migrate.
+func MigrateSQL(ctx context.Context, db *sql.DB, c Config, target int) ([]MigrationStep, error) {
+	return migrateOn(ctx, sqlPool{db}, c, target)
+}
+
+func migrateOn(ctx context.Context, pool pool, c Config, target int) ([]MigrationStep, error) {
 	m, err := newMigrator(c)
 	if err != nil {
 		return nil, err
@@ -120,6 +130,39 @@ func PrintMigrations(w io.Writer, c Config) error {
 	b.WriteString("\ncommit;\n")
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// MigrationScript is a migration as other tools run it.
+type MigrationScript = migrate.Script
+
+// The search path of the tool's session comes back at the end of the script: the tool may record the version in the same transaction.
+const (
+	keepPathSQL    = `select pg_catalog.set_config('postrider.search_path', pg_catalog.current_setting('search_path'), true)`
+	restorePathSQL = `select pg_catalog.set_config('search_path', pg_catalog.current_setting('postrider.search_path'), true)`
+)
+
+// MigrationScripts returns all migrations, in order, with the records that Migrate makes, for tools that run the migrations of the
+// whole service.
+func MigrationScripts(c Config) ([]MigrationScript, error) {
+	m, err := newMigrator(c)
+	if err != nil {
+		return nil, err
+	}
+	var out []MigrationScript
+	for _, v := range m.set.All() {
+		up := migrate.Step{Version: v.Version, Name: v.Name, Window: v.Window}
+		down := migrate.Step{Version: v.Version, Name: v.Name, Down: true}
+		before, after := "", ""
+		if v.Version == 1 {
+			before, after = m.names.expand(createMigrationsSQL)+";\n\n", ";\n\ndrop table "+m.names.migrations
+		}
+		script := func(text string) []string {
+			return []string{keepPathSQL + ";\n" + safePathSQL + ";\n\n" + text + ";\n" + restorePathSQL}
+		}
+		out = append(out, MigrationScript{Version: v.Version, Name: v.Name, Begin: "begin", End: "commit",
+			Up: script(before + v.Up + m.record(up)), Down: script(v.Down + m.record(down) + after)})
+	}
+	return out, nil
 }
 
 type migrator struct {
@@ -180,7 +223,12 @@ func (m *migrator) record(s migrate.Step) string {
 
 // querier is a pool or a transaction.
 type querier interface {
+	rowQuerier
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// rowQuerier is a querier, or a transaction of database/sql.
+type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
@@ -233,11 +281,11 @@ const (
 )
 
 // checkSchema reads the version, reports whether this program can work with it, and returns the number of partitions.
-func (s *Store) checkSchema(ctx context.Context, q querier, as role) (int, error) {
+func (s *Store) checkSchema(ctx context.Context, q rowQuerier, as role) (int, error) {
 	var have, partitions, oldest, oldestPublisher int
 	err := q.QueryRow(ctx, s.sql.open).Scan(&have, &partitions, &oldest, &oldestPublisher)
 	switch {
-	case code(err) == undefinedTable, errors.Is(err, pgx.ErrNoRows):
+	case code(err) == undefinedTable, errors.Is(err, sql.ErrNoRows): // pgx.ErrNoRows, too
 		return 0, fmt.Errorf("open outbox %s: %w", s.names.migrations, s.migrations.Check(0))
 	case err != nil:
 		return 0, translate("open outbox", err)

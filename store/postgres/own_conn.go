@@ -3,26 +3,20 @@ package postgres
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// apart is a connection outside the pool, for heartbeats: they must not wait until a handler returns a connection. It is opened
-// on demand, with the pool's configuration, and closed after it has been idle for a while.
+// ownConn is a connection outside the pool, for heartbeats: they must not wait until a handler returns a connection. It is opened
+// on demand, and closed after it has been idle for a while. On a *sql.DB, it is one of the db's.
 type ownConn struct {
-	pool *pgxpool.Pool
+	pool pool
 	turn chan struct{} // has space while nobody uses the connection
-	conn *pgx.Conn     // nil while there is none
+	conn poolConn      // nil while there is none
 	idle *time.Timer
 }
 
-func newOwnConn(pool *pgxpool.Pool) *ownConn {
+func newOwnConn(pool pool) *ownConn {
 	return &ownConn{pool: pool, turn: make(chan struct{}, 1)}
 }
-
-// closeWithin limits how long closing the connection takes.
-const closeWithin = time.Second
 
 // turnWithin is how long a heartbeat waits for that of another relay, which may be waiting for a lock.
 const turnWithin = time.Second
@@ -45,38 +39,23 @@ func (a *ownConn) run(ctx context.Context, keep time.Duration, f func(on querier
 	}
 	defer func() { a.idle = time.AfterFunc(keep, a.closeIdle) }()
 	for {
-		reused := a.conn != nil && !a.conn.IsClosed()
+		reused := a.conn != nil && !a.conn.Conn().IsClosed()
 		if !reused && a.open(ctx) != nil {
 			return f(a.pool)
 		}
-		err := f(a.conn)
-		if err == nil || !reused || !a.conn.IsClosed() || ctx.Err() != nil {
+		err := f(a.conn.Conn())
+		if err == nil || !reused || !a.conn.Conn().IsClosed() || ctx.Err() != nil {
 			return err
 		} // it was broken, or the server closed it
 	}
 }
 
-// open opens the connection as the pool does.
-func (a *ownConn) open(ctx context.Context) error {
-	config := a.pool.Config()
-	a.conn = nil
-	if config.BeforeConnect != nil {
-		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
-			return err
-		}
+func (a *ownConn) open(ctx context.Context) (err error) {
+	if a.conn != nil {
+		a.conn.Release()
 	}
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
-	if err != nil {
-		return err
-	}
-	if config.AfterConnect != nil {
-		if err := config.AfterConnect(ctx, conn); err != nil {
-			_ = conn.Close(ctx) // err is the cause
-			return err
-		}
-	}
-	a.conn = conn
-	return nil
+	a.conn, err = a.pool.reserve(ctx)
+	return err
 }
 
 // closeIdle closes the connection unless it is being used; run opens it again.
@@ -101,8 +80,6 @@ func (a *ownConn) end() {
 	if a.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
-	defer cancel()
-	_ = a.conn.Close(ctx) // the server notices by itself
+	a.conn.Release()
 	a.conn = nil
 }

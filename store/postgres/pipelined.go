@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider"
 )
@@ -23,7 +22,7 @@ import (
 // An error leaves the transaction as the server left it. Where that is unknown, or BEGIN was not executed, it is aborted: every
 // statement fails, and COMMIT rolls back.
 type pipelinedTx struct {
-	pooled  *pgxpool.Conn
+	pooled  poolConn
 	conn    *pgx.Conn
 	begin   pgx.TxOptions
 	context context.Context // that of Begin, for Conn and LargeObjects, which are given none
@@ -54,8 +53,8 @@ var errAborted = &pgconn.PgError{
 	Message: "current transaction is aborted, commands ignored until end of transaction block",
 }
 
-func beginPipelined(ctx context.Context, pool *pgxpool.Pool, options pgx.TxOptions) (*pipelinedTx, error) {
-	conn, err := pool.Acquire(ctx)
+func beginPipelined(ctx context.Context, pool pool, options pgx.TxOptions) (*pipelinedTx, error) {
+	conn, err := pool.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

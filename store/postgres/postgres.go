@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +18,7 @@ import (
 
 // Store is an outbox on PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	pool       *pgxpool.Pool
+	pool       pool
 	config     Config
 	names      names
 	sql        statements
@@ -24,7 +26,7 @@ type Store struct {
 	wake       signal.Broadcast
 	notifier   *notifier // nil unless Config.Notify
 	heartbeats *ownConn
-	places     chan struct{} // slots for limited transactions
+	places     chan struct{} // slots for limited transactions; nil: any number
 
 	opening    sync.Mutex
 	partitions atomic.Int32            // 0 until the schema is checked; a relay uses this number until it is restarted
@@ -49,12 +51,45 @@ var (
 	_ store.TxPipeliner[pgx.Tx] = (*Store)(nil)
 )
 
+var (
+	_ pool = pgxPool{}
+	_ pool = sqlPool{}
+)
+
 // New returns a store on a pool. The caller closes the pool, after the store. New reads nothing: Open, or the first use, checks
 // the schema. The error names every mistake in the Config.
 func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("postgres.New needs a pool")
 	}
+	return newStore(pgxPool{pool}, c)
+}
+
+// NewSQL returns a store on a *sql.DB alone: its relays, consumers and operators use connections of the db, whose driver must be pgx's
+// (ErrDriver). With another driver, such as lib/pq, only transactions of the caller work: publishing, and inbox.Inbox.Process.
+// SQLStore.Store is the same outbox for transactions of pgx. The caller closes the db, after the store. The error names every mistake in
+// the Config.
+//
+// A relay or consumer needs a connection for heartbeats and one for reading and recording, besides those of handlers: SetMaxOpenConns
+// takes 0, for any number, or at least 3.
+func NewSQL(db *sql.DB, c Config) (*SQLStore, error) {
+	if db == nil {
+		return nil, errors.New("postgres.NewSQL needs a *sql.DB")
+	}
+	if n := db.Stats().MaxOpenConnections; n > 0 && n < minConns {
+		return nil, fmt.Errorf("postgres.NewSQL: the *sql.DB may open %d connections, a relay needs %d: call SetMaxOpenConns", n, minConns)
+	}
+	s, err := newStore(sqlPool{db}, c)
+	if err != nil {
+		return nil, err
+	}
+	return s.SQL(db), nil
+}
+
+// minConns is the least number of connections of a *sql.DB.
+const minConns = 3
+
+func newStore(pool pool, c Config) (*Store, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -65,7 +100,9 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	}
 	n := newNames(c)
 	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, heartbeats: newOwnConn(pool)}
-	s.places = make(chan struct{}, max(pool.Config().MaxConns-1, 1))
+	if n := pool.handlers(); n > 0 {
+		s.places = make(chan struct{}, n)
+	}
 	s.rowBytes.Store(assumedRowBytes)
 	if c.Notify {
 		s.notifier = startNotifier(s)

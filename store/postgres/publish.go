@@ -111,7 +111,7 @@ func allInserted(n int64, of int) error {
 const presentPartitionsSQL = `select {partitions}()`
 
 // partitionsIn is open for the case that the pool has no free connection besides the caller's.
-func (s *Store) partitionsIn(ctx context.Context, tx querier) (int, error) {
+func (s *Store) partitionsIn(ctx context.Context, tx rowQuerier) (int, error) {
 	if n := cmp.Or(s.publishing.Load(), s.partitions.Load()); n > 0 {
 		return int(n), nil
 	}
@@ -153,4 +153,27 @@ func (s *Store) Written(ctx context.Context, tx pgx.Tx, ids []string) ([]string,
 	}
 	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return written, translate("read what was written", err)
+}
+
+// publishedSQL returns what the transaction has written, in the order of writing.
+const publishedSQL = `select {message} from {log} where xid = pg_current_xact_id_if_assigned() order by seq`
+
+// Published implements store.Outbox. It returns what the transaction has published in SQL, too.
+func (s *Store) Published(ctx context.Context, tx pgx.Tx) (out []*postrider.Message, err error) {
+	if tx == nil {
+		return nil, store.ErrNoTransaction
+	}
+	rows, err := tx.Query(ctx, s.names.expand(publishedSQL))
+	if err != nil {
+		return nil, translate("read what was published", err)
+	}
+	defer rows.Close()
+	for d := newDecoder(rows); d.next(); {
+		m, undecodable, err := d.message(0)
+		if err := errors.Join(undecodable, err); err != nil {
+			return nil, translate("read what was published", err)
+		}
+		out = append(out, m)
+	}
+	return out, translate("read what was published", rows.Err())
 }

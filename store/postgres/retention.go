@@ -71,11 +71,11 @@ func (m *maintenance) dropOld(ctx context.Context, r store.Retention) error {
 }
 
 // undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included, or that none ever will
-// because its partition does not exist. It is also true if there is no relay. While late rows are read in pages, all of them
+// because its partition does not exist. It is also true if there is no relay, unless %[2]t is false. While late rows are read in pages, all of them
 // count as undelivered. If planSQL precedes it, each branch reads one row by index: fresh rows as a fetch does; rows of a
 // transaction that was running; rows of later transactions, up to the ceiling.
 const undeliveredInSQL = `
-select not exists (select from {relay_partitions} g where ` + kindSQL + ` = 'relay')
+select %[2]t and not exists (select from {relay_partitions} g where ` + kindSQL + ` = 'relay')
 or exists (select from %[1]s where partition < 0) or exists (select from %[1]s where partition >= {partitions}())
 or exists (
 	select from {relay_partitions} g cross join lateral (
@@ -119,14 +119,14 @@ func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
 	case err != nil || undelivered:
 		return false, err
 	}
-	return m.change(ctx, what, limits(maxLockWait, lockedFor)+fmt.Sprintf(truncateSQL, table))
+	return m.change(ctx, what, limits(maxLockWait, lockedFor)+fmt.Sprintf(truncateSQL, table, m.needsRelay))
 }
 
 // undelivered reports whether a row of a segment is not delivered; with an error, it reports true.
 func (m *maintenance) undelivered(ctx context.Context, table string) (found bool, err error) {
 	results, err := implicit(ctx, m.store.pool, planSQL, func(b *pgx.Batch) {
 		b.Queue("select pg_catalog.set_config('statement_timeout', $1::text, true)", fmt.Sprint(attachTimeout.Milliseconds()))
-		b.Queue(m.store.names.expand(fmt.Sprintf(undeliveredInSQL, table)))
+		b.Queue(m.store.names.expand(fmt.Sprintf(undeliveredInSQL, table, m.needsRelay)))
 	})
 	if err != nil {
 		return true, err

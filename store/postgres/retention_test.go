@@ -72,3 +72,24 @@ func TestRowOfNoPartitionIsKept(t *testing.T) {
 		t.Error("a message that nobody has delivered was dropped")
 	}
 }
+
+// TestSegmentsAreDroppedWithoutARelay: something else reads the log, so age alone decides, unless a relay is registered.
+func TestSegmentsAreDroppedWithoutARelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	keep := store.Retention{For: time.Hour, WithoutRelay: true}
+	old := b.past(t, 5, 100)
+	b.maintain(t, store.Retention{For: time.Hour})
+	if !b.exists(t, old) {
+		t.Error("a segment was dropped that nobody has read")
+	}
+	b.drop(t, keep, old)
+	unread := b.past(t, 5, 100)
+	b.lease(t, "r")
+	for range 3 {
+		b.maintain(t, keep)
+	}
+	if !b.exists(t, unread) {
+		t.Error("a segment was dropped that a relay has not delivered")
+	}
+}

@@ -101,7 +101,7 @@ func (s *Store) Maintain(ctx context.Context, r store.Retention) (store.Maintain
 	if _, err := s.open(ctx); err != nil {
 		return store.Maintained{}, err
 	}
-	m := maintenance{store: s}
+	m := maintenance{store: s, needsRelay: !r.WithoutRelay}
 	for _, step := range []struct {
 		doing string
 		do    func(ctx context.Context, r store.Retention) error
@@ -124,7 +124,10 @@ func (s *Store) Maintain(ctx context.Context, r store.Retention) (store.Maintain
 // maintenance is one call of Maintain. Each change that it makes is one simple query: the server has all of it before it begins,
 // and finishes it without this process. So a process that is killed, paused or disconnected leaves nothing half done and no lock.
 type maintenance struct {
-	store    *Store
+	store *Store
+	// needsRelay: without a relay, nothing counts as delivered.
+	needsRelay bool
+
 	ended    string // the segment that publishers just left
 	dropped  int64
 	deferred []string
@@ -146,7 +149,7 @@ func limits(lock, statement time.Duration) string {
 // change runs a change, a few times if it does not get its locks, and reports whether it was made. A change that cannot be made
 // now is deferred, which is not an error. A change that took too long is not retried, since others have waited for it.
 func (m *maintenance) change(ctx context.Context, what, sql string) (bool, error) {
-	conn, err := m.store.pool.Acquire(ctx)
+	conn, err := m.store.pool.acquire(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -5,11 +5,15 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"errors"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -24,6 +28,14 @@ var _ store.Outbox[*sql.Tx] = (*SQLStore)(nil)
 
 // SQL returns an outbox and inbox for transactions of database/sql. The db must connect to the database of the Store's pool.
 func (s *Store) SQL(db *sql.DB) *SQLStore { return &SQLStore{Store: s, db: db} }
+
+// sqlQuerier is a rowQuerier.
+type sqlQuerier struct{ tx *sql.Tx }
+
+// QueryRow implements rowQuerier.
+func (q sqlQuerier) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return q.tx.QueryRowContext(ctx, sql, args...)
+}
 
 // Begin implements store.Outbox and store.Transactor. The transaction is READ COMMITTED, whatever the database's default
 // is; begin one yourself if you need another level.
@@ -56,7 +68,7 @@ func (s *SQLStore) Insert(ctx context.Context, tx *sql.Tx, msgs []*postrider.Mes
 	if tx == nil {
 		return store.ErrNoTransaction
 	}
-	n, err := s.partitionsIn(ctx, s.pool)
+	n, err := s.partitionsIn(ctx, sqlQuerier{tx})
 	if err != nil {
 		return err
 	}
@@ -93,6 +105,27 @@ func (s *SQLStore) Written(ctx context.Context, tx *sql.Tx, ids []string) (writt
 	}
 	return written, translate("read what was written", rows.Err())
 }
+
+// publishedTextSQL is publishedSQL with columns that every driver can scan, as package stored reads them.
+const publishedTextSQL = `
+select seq, id, topic, key, type, source, subject, tenant, {micros:message_time}, schema_version, aggregate_version, content_type,
+	headers::text, correlation_id, causation_id, payload, case when available_at is null then 0 else {micros:available_at} end, {micros:created_at}
+from {log} where xid = pg_current_xact_id_if_assigned() order by seq`
+
+// Published implements store.Outbox. It returns what the transaction has published in SQL, too.
+func (s *SQLStore) Published(ctx context.Context, tx *sql.Tx) ([]*postrider.Message, error) {
+	if tx == nil {
+		return nil, store.ErrNoTransaction
+	}
+	out, err := stored.Messages(ctx, tx.QueryContext, s.names.expand(microseconds.ReplaceAllString(publishedTextSQL,
+		"case when isfinite($1) then (extract(epoch from $1) operator(pg_catalog.*) 1000000)::int8 else "+year10000+" end")))
+	return out, translate("read what was published", err)
+}
+
+// microseconds matches a column whose value is read as microseconds since 1970, and year10000 stands for infinity.
+var microseconds = regexp.MustCompile(`\{micros:(\w+)\}`)
+
+const year10000 = "253402300800000000"
 
 // array writes a PostgreSQL array literal.
 func array[T any](values []T, write func(b []byte, v T) []byte) string {

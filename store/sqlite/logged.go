@@ -22,12 +22,14 @@ const (
 
 	// replayedKeysSQL holds the keys of messages that are not held: ?1 relay, ?2 sequences, ?3 now.
 	replayedKeysSQL = `INSERT INTO {prefix}held (relay, key, partition, seq, reason, cause, attempts, since, due_at)
-		SELECT ?1, key, partition, min(seq), 'replayed', '', 0, ?3, ?3 FROM {prefix}log
-		WHERE seq IN (SELECT value FROM json_each(?2)) AND key <> '' GROUP BY key, partition ON CONFLICT (relay, key) DO NOTHING`
+		SELECT ?1, key, partition, min(seq), 'replayed', '', 0, ?3, ?3 FROM {prefix}log l
+		WHERE seq IN (SELECT value FROM json_each(?2)) AND key <> '' AND ` + replayableSQL + ` GROUP BY key, partition ON CONFLICT (relay, key) DO NOTHING`
 	// parkReplayedSQL: ?1 relay, ?2 sequences, ?3 now, ?4 headers, ?5 history entry.
 	parkReplayedSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT ?1, partition, seq, {replayed}, 'replayed', 0, iif(key = '', ?3, NULL), ?3, 0, json_array(json(?5))
-		FROM {prefix}log WHERE seq IN (SELECT value FROM json_each(?2)) ORDER BY seq ON CONFLICT (relay, seq) DO NOTHING`
+		FROM {prefix}log l WHERE seq IN (SELECT value FROM json_each(?2)) AND ` + replayableSQL + ` ORDER BY seq ON CONFLICT (relay, seq) DO NOTHING`
+	replayableSQL = `l.type <> 'postrider.erased' AND NOT EXISTS (SELECT 1 FROM {prefix}dead d WHERE d.relay = ?1
+		AND d.partition = l.partition AND d.seq = l.seq AND d.state <> 'redriven')`
 )
 
 // replayedColumns are the messageColumns with the headers of a replay.

@@ -33,9 +33,12 @@ const (
 	// one that has announced itself but not leased anything yet counts as well.
 	passedSQL = `WITH known AS (SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays EXCEPT ` + consumerNamesSQL + `)
 		SELECT wanted.value, min(coalesce(c.position, 0)) AS passed
-		FROM json_each(?) wanted CROSS JOIN known
+		FROM json_each(?1) wanted CROSS JOIN known
 			LEFT JOIN {prefix}cursors c ON c.relay = known.relay AND c.partition = wanted.value
 		GROUP BY wanted.value HAVING passed > 0`
+	// passedOrNoneSQL is passedSQL, with everything if there is no relay.
+	passedOrNoneSQL = passedSQL + ` UNION ALL SELECT value, 9223372036854775807 FROM json_each(?1)
+		WHERE NOT EXISTS (SELECT 1 FROM known)`
 	// Of the oldest messages of each partition, those that are delivered and past retention. The parameters: ?1 time of writing, ?2
 	// sequence up to which size requires it, ?3 limit per partition; then the parts.
 	dropSQL     = `DELETE FROM {prefix}log WHERE seq IN (SELECT seq FROM (%s) WHERE created_at <= ?1 OR seq <= ?2)`
@@ -81,7 +84,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 				out.Deferred = fmt.Sprintf("more delivered messages to drop than can be done in %s", maintainFor)
 				return out, nil
 			}
-			if n, err = s.drop(ctx, partitions, before, upTo, keep.KeepFrom); errors.Is(err, ErrBusy) {
+			if n, err = s.drop(ctx, partitions, before, upTo, keep); errors.Is(err, ErrBusy) {
 				out.Deferred = fmt.Sprintf("dropping delivered messages: %v", err)
 				return out, nil
 			}
@@ -93,17 +96,21 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages of some partitions that every relay has passed, up to the sequence keepFrom unless that is 0, if they
+// drop drops the oldest messages of some partitions that every relay has passed, if they
 // were written before a time or their sequence is at most upTo. It returns how many, 0 at the end.
-func (s *Store) drop(ctx context.Context, partitions []int, before, upTo, keepFrom int64) (n int64, err error) {
+func (s *Store) drop(ctx context.Context, partitions []int, before, upTo int64, keep store.Retention) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", relaxed, func(t txn) error {
 		n = 0
 		var parts []string
-		err := t.each(ctx, passedSQL, []any{list(partitions)}, func(rows *sql.Rows) error {
+		passedBy := passedSQL
+		if keep.WithoutRelay {
+			passedBy = passedOrNoneSQL
+		}
+		err := t.each(ctx, passedBy, []any{list(partitions)}, func(rows *sql.Rows) error {
 			var partition, passed int64
 			err := rows.Scan(&partition, &passed)
-			if keepFrom > 0 {
-				passed = min(passed, keepFrom-1)
+			if keep.KeepFrom > 0 {
+				passed = min(passed, keep.KeepFrom-1)
 			}
 			parts = append(parts, fmt.Sprintf(dropPartSQL, partition, passed))
 			return err

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/postrider/postrider"
@@ -233,4 +234,19 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 		}
 	}
 	return out, nil
+}
+
+const publishedSQL = `SELECT seq, ` + messageColumns + ` FROM {prefix}log WHERE seq >= ?1 ORDER BY seq`
+
+// Published implements store.Outbox.
+func (s *Store) Published(ctx context.Context, tx *sql.Tx) ([]*postrider.Message, error) {
+	if tx == nil {
+		return nil, store.ErrNoTransaction
+	}
+	first, ok := s.firsts.Of(tx)
+	if !ok { // a finished transaction is still an error
+		first = math.MaxInt64
+	}
+	out, err := stored.Messages(ctx, txn{s: s, tx: tx}.query, publishedSQL, first)
+	return out, s.inTransaction("read what was published", err)
 }

@@ -150,6 +150,36 @@ func PrintMigrations(cfg Config) (string, error) {
 	return b.String(), nil
 }
 
+// MigrationScript is a migration as other tools run it.
+type MigrationScript = migrate.Script
+
+// MigrationScripts returns all migrations, in order, with the records that Migrate makes, for tools that run the migrations of the
+// whole service.
+func MigrationScripts(cfg Config) ([]MigrationScript, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	set, err := cfg.migrations()
+	if err != nil {
+		return nil, err
+	}
+	expand := func(text string) string { return strings.ReplaceAll(text, "{prefix}", cfg.Prefix) }
+	var out []MigrationScript
+	for _, m := range set.All() {
+		s := MigrationScript{Version: m.Version, Name: m.Name, Begin: "BEGIN IMMEDIATE", End: "COMMIT"}
+		before, after := "", ""
+		if m.Version == 1 {
+			before, after = expand(createVersionsSQL)+";\n\n", ";\n\n"+expand(dropVersionsSQL)
+		}
+		s.Up = []string{before + strings.TrimSpace(m.Up) + "\n\n" + fmt.Sprintf("INSERT INTO %smigrations (version, name, applied_at)\nVALUES (%d, '%s', unixepoch() * 1000000)",
+			cfg.Prefix, m.Version, m.Name)}
+		s.Down = []string{strings.TrimSpace(m.Down) + "\n\n" + fmt.Sprintf("DELETE FROM %smigrations WHERE version = %d", cfg.Prefix, m.Version) + after}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
 // checkSchema refuses a schema that this program cannot work with.
 func (s *Store) checkSchema(ctx context.Context) error {
 	set, err := s.cfg.migrations()

@@ -19,6 +19,7 @@ func kindTests[Tx any]() []inboxTest[Tx] {
 		{name: "ConsumersAloneLeaveTheLog", run: consumersLeaveLog[Tx]},
 		{name: "ConsumerTakesNoTopics", run: consumerTakesNoTopics[Tx]},
 		{name: "RepartitionKeepsKinds", run: kindsAreRepartitioned[Tx]},
+		{name: "RemovedConsumerLeavesNothing", run: removedLeavesNothing[Tx]},
 	}
 }
 

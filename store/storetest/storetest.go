@@ -94,6 +94,8 @@ var (
 		{"Documents", documentTests},
 		{"Replay", replayTests},
 		{"Purge", purgeTests},
+		{"Erasure", eraseTests},
+		{"Keep", keepTests},
 	}
 	promiseTests = []group{
 		{"Order", orderTests},
@@ -213,6 +215,8 @@ type database interface {
 	insertNowhere(ctx context.Context, m *postrider.Message) error
 	// inTx publishes like an application, through an outbox.
 	inTx(ctx context.Context, do func(ctx context.Context, publish publishFunc) error) ([]string, error)
+	// publishedInTx is inTx with one message. It returns what the transaction had published before the commit.
+	publishedInTx(ctx context.Context, m *postrider.Message) ([]*postrider.Message, error)
 	reopen(t testing.TB) database
 }
 
@@ -224,6 +228,7 @@ type transaction interface {
 	insert(ctx context.Context, msgs ...*postrider.Message) error
 	insertUndecodable(ctx context.Context, m *postrider.Message) error
 	written(ctx context.Context, ids ...string) ([]string, error)
+	published(ctx context.Context) ([]*postrider.Message, error)
 	savepoint(ctx context.Context, name string) error
 	rollbackTo(ctx context.Context, name string) error
 	commit(ctx context.Context) error
@@ -252,6 +257,17 @@ func (d *erased[Tx]) inTx(ctx context.Context, do func(context.Context, publishF
 			return err
 		})
 	})
+}
+
+func (d *erased[Tx]) publishedInTx(ctx context.Context, m *postrider.Message) (out []*postrider.Message, err error) {
+	_, err = d.outbox.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		if _, err := d.outbox.Publish(ctx, tx, m); err != nil {
+			return err
+		}
+		out, err = d.outbox.Published(ctx, tx)
+		return err
+	})
+	return out, err
 }
 
 func (d *erased[Tx]) begin(ctx context.Context) (transaction, error) {
@@ -287,6 +303,10 @@ func (x *erasedTx[Tx]) insertUndecodable(ctx context.Context, m *postrider.Messa
 
 func (x *erasedTx[Tx]) written(ctx context.Context, ids ...string) ([]string, error) {
 	return x.d.Written(ctx, x.tx, ids)
+}
+
+func (x *erasedTx[Tx]) published(ctx context.Context) ([]*postrider.Message, error) {
+	return x.d.Published(ctx, x.tx)
 }
 
 func (x *erasedTx[Tx]) savepoint(ctx context.Context, name string) error {

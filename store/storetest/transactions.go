@@ -16,6 +16,8 @@ var transactionTests = []test{
 	{name: "CommitMakesMessagesVisible", run: commitMakesMessagesVisible},
 	{name: "RollbackLeavesNothing", run: rollbackLeavesNothing},
 	{name: "RollbackToSavepointUndoesOnlyWhatFollowed", run: rollbackToSavepoint},
+	{name: "PublishedReturnsWhatTheTransactionWrote", run: publishedReturnsWhatWasWritten},
+	{name: "PublishedInTxReturnsWhatIsNotSentYet", run: publishedInTx},
 	{name: "InsertNeedsAnOpenTransaction", run: insertNeedsAnOpenTransaction},
 	{name: "MessagesKeepTheOrderOfInsertion", run: messagesKeepTheOrderOfInsertion},
 	{name: "EveryFieldSurvives", run: everyFieldSurvives},
@@ -66,6 +68,46 @@ func rollbackToSavepoint(e *env) {
 	e.wantSet("written after rolling back to the savepoint", written, kept)
 	e.commit(tx)
 	e.wantIDs("fetched", recordIDs(w.drain()), kept)
+}
+
+// publishedReturnsWhatWasWritten: neither messages of others nor those that a savepoint has undone, and all fields of the rest.
+func publishedReturnsWhatWasWritten(e *env) {
+	e.publishKeys("order/1", "")
+	tx := e.open()
+	got, err := tx.published(e.ctx)
+	e.must(err, "published, before anything was")
+	e.wantIDs("published before anything was", ids(got), nil)
+	full := e.message("order/1")
+	full.Headers, full.Payload, full.Subject, full.Tenant = map[string]string{"a": "ü"}, []byte("\x00\xff"), "s", "t"
+	full.AggregateVersion, full.CorrelationID, full.CausationID = 7, "c", "d"
+	later := e.message("")
+	later.DeliverAt = time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	e.insert(tx, full, later)
+	e.must(tx.savepoint(e.ctx, "one"), "savepoint")
+	e.insert(tx, e.messages("order/1", 2)...)
+	e.must(tx.rollbackTo(e.ctx, "one"), "rollback to savepoint")
+	last := e.message("order/2")
+	e.insert(tx, last)
+	got, err = tx.published(e.ctx)
+	e.must(err, "published")
+	e.wantIDs("published", ids(got), ids([]*postrider.Message{full, later, last}))
+	e.wantSame(got[0], full)
+	e.wantSame(got[1], later)
+	if !got[1].DeliverAt.Equal(later.DeliverAt) || !got[0].DeliverAt.IsZero() || got[0].Sequence == 0 || got[0].CreatedAt.IsZero() {
+		e.t.Errorf("got %+v and %+v, want the delivery time of the second to be %s, and sequence and creation time", got[0], got[1], later.DeliverAt)
+	}
+	e.commit(tx)
+	if _, err := tx.published(e.ctx); !errors.Is(err, store.ErrNoTransaction) {
+		e.t.Errorf("published after the commit: %v, want an error that is ErrNoTransaction", err)
+	}
+}
+
+// publishedInTx: a store that sends messages only with the next statement returns those, too.
+func publishedInTx(e *env) {
+	m := e.message("order/1")
+	got, err := e.publishedInTx(e.ctx, m)
+	e.must(err, "publish in a transaction")
+	e.wantIDs("published in the transaction", ids(got), []string{m.ID})
 }
 
 func insertNeedsAnOpenTransaction(e *env) {

@@ -70,7 +70,7 @@ addEventListener('keydown', (e) => {
   } else if (e.key === 'g') {
     went = Date.now();
   } else if (Date.now() - went < 1000) {
-    const links = [...document.querySelectorAll('#nav a')], names = {o: 'Overview', d: 'Dead letters', m: 'Messages', h: 'Held keys', s: 'Sagas', a: 'Activity'};
+    const links = [...document.querySelectorAll('#nav a')], names = {o: 'Overview', d: 'Dead letters', m: 'Messages', h: 'Held keys', s: 'Sagas', e: 'Health', a: 'Activity'};
     const link = links.find((a) => a.firstChild.textContent === names[e.key]);
     if (link) link.click();
   }

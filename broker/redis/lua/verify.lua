@@ -1,9 +1,16 @@
 -- Looks for an entry of a stream.
--- KEYS: the stream. ARGV: the entry's ID.
+-- KEYS: the stream. ARGV: the entry's ID, the epoch of its stream ('' if unknown).
 -- Returns: {'found', {field, value, …}}; {'gone', last-generated-id, max-deleted-entry-id ('' from servers before 7.0), the first
--- entry's ID ('' if there is none)}; {'missing'} without the stream.
-local stream, id = KEYS[1], ARGV[1]
+-- entry's ID ('' if there is none)}; {'missing'} without the stream, or if it has another epoch.
+local stream, id, epoch = KEYS[1], ARGV[1], ARGV[2]
 if redis.call('EXISTS', stream) == 0 then
+  return {'missing'}
+end
+local same = epoch == ''
+for _, g in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  same = same or g[2] == 'postrider-epoch-' .. epoch
+end
+if not same then
   return {'missing'}
 end
 local found = redis.call('XRANGE', stream, id, id)[1]

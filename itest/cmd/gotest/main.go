@@ -67,8 +67,20 @@ func run(args []string) (good bool, err error) {
 	return test(flags, longFirst(all))
 }
 
+// test runs the packages' tests and prints the summary.
 func test(flags []string, packages []listed) (good bool, err error) {
-	args := slices.Concat([]string{"test", "-json"}, sharing(flags))
+	results := newSummary(os.Stdout)
+	for _, part := range parts(flags, packages) {
+		if err := goTest(part.flags, part.packages, results); err != nil {
+			return false, err
+		}
+	}
+	return results.close(), nil
+}
+
+// goTest runs go test once. Failed tests are not an error: they are in results.
+func goTest(flags []string, packages []listed, results *summary) error {
+	args := slices.Concat([]string{"test", "-json"}, flags)
 	for _, p := range packages {
 		args = append(args, p.ImportPath)
 	}
@@ -77,17 +89,49 @@ func test(flags []string, packages []listed) (good bool, err error) {
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {
-		return false, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return false, err
+		return err
 	}
-	good = summarise(events, os.Stdout)
+	failed := results.failed
+	results.read(events)
 	err = cmd.Wait()
-	if _, failed := errors.AsType[*exec.ExitError](err); failed {
-		return false, nil // the summary has reported it
+	if _, exited := errors.AsType[*exec.ExitError](err); exited {
+		if results.failed == failed {
+			results.fail(unit{Package: "go test"}) // it ended without naming a failure
+		}
+		return nil
 	}
-	return good, err
+	return err
+}
+
+// part is one run of go test.
+type part struct {
+	flags    []string
+	packages []listed
+}
+
+// sequential are packages without goroutines and locks, whose tests explore every state, and the one that reads source files. The
+// race detector would find nothing there, and these tests would take many times as long.
+var sequential = []string{"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest"}
+
+// parts divides the packages between one run with the race detector, if the flags have it, and one without.
+func parts(flags []string, packages []listed) []part {
+	if !slices.Contains(flags, "-race") {
+		return []part{{sharing(flags), packages}}
+	}
+	var without, with []listed
+	for _, p := range packages {
+		if path, inside := strings.CutPrefix(p.ImportPath, module); inside && slices.Contains(sequential, path) {
+			without = append(without, p)
+		} else {
+			with = append(with, p)
+		}
+	}
+	raceless := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
+	all := []part{{sharing(raceless), without}, {sharing(flags), with}}
+	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 
 // engine is SQLite, translated from C to Go. It is many times slower under the race detector and need not be checked

@@ -11,7 +11,7 @@ func TestSlowPackagesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slow {
+	for _, path := range slices.Concat(slow, sequential) {
 		if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == module+path && p.tested() }) {
 			t.Errorf("there are no tests in %s", path)
 		}
@@ -19,6 +19,24 @@ func TestSlowPackagesExist(t *testing.T) {
 	sorted := longFirst(all)
 	if first := sorted[0].ImportPath; first != module+slow[0] {
 		t.Errorf("first comes %s, want %s", first, slow[0])
+	}
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	pure, other := listed{ImportPath: module + sequential[0]}, listed{ImportPath: module + "/relay"}
+	raced := func(p part) bool { return slices.Contains(p.flags, "-race") }
+
+	if all := parts([]string{"-short"}, []listed{pure, other}); len(all) != 1 || len(all[0].packages) != 2 {
+		t.Errorf("without the race detector, want one run with both, got %v", all)
+	}
+	all := parts([]string{"-race", "-short"}, []listed{pure, other})
+	if len(all) != 2 || raced(all[0]) || !raced(all[1]) || all[0].packages[0].ImportPath != pure.ImportPath ||
+		len(all[1].packages) != 1 || all[1].packages[0].ImportPath != other.ImportPath {
+		t.Errorf("want %s without the race detector, then the other with it, got %v", pure.ImportPath, all)
+	}
+	if all := parts([]string{"-race"}, []listed{other}); len(all) != 1 || !raced(all[0]) {
+		t.Errorf("want one run with the race detector, got %v", all)
 	}
 }
 

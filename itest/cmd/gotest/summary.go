@@ -33,24 +33,26 @@ type summary struct {
 	passed, failed int
 }
 
-// summarise turns the events into the summary, and reports whether at least one test ran and none failed.
-func summarise(events io.Reader, w io.Writer) bool {
-	s := &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}}
+func newSummary(w io.Writer) *summary {
+	return &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}}
+}
+
+// read adds the events of one go test.
+func (s *summary) read(events io.Reader) {
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, 16<<20) // a test may print a long line
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintf(w, "%s\n", lines.Bytes()) // go test prints some of its own errors as plain text
+			fmt.Fprintf(s.w, "%s\n", lines.Bytes()) // go test prints some of its own errors as plain text
 			continue
 		}
 		s.add(e)
 	}
 	if err := lines.Err(); err != nil {
-		fmt.Fprintln(w, "reading the results of go test:", err)
+		fmt.Fprintln(s.w, "reading the results of go test:", err)
 		s.failed++
 	}
-	return s.close()
 }
 
 func (s *summary) add(e event) {
@@ -115,6 +117,7 @@ func (s *summary) fail(u unit) {
 	}
 }
 
+// close prints the summary, and reports whether at least one test ran and none failed.
 func (s *summary) close() bool {
 	for _, name := range s.skipped {
 		fmt.Fprintln(s.w, "skipped:", name)

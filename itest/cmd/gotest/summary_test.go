@@ -1,9 +1,17 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 )
+
+// summarise adds the events of one go test and closes the summary.
+func summarise(events io.Reader, w io.Writer) bool {
+	s := newSummary(w)
+	s.read(events)
+	return s.close()
+}
 
 func TestSummary(t *testing.T) {
 	t.Parallel()

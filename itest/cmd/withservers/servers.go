@@ -79,6 +79,6 @@ func (s *supply) start(name servertest.Name) (*process.Server, error) {
 		if err := errors.Join(missing, err); err != nil {
 			return nil, err
 		}
-		return process.StartKafka(s.ctx, home, s.dir)
+		return process.StartKafka(s.ctx, home, s.dir, 0)
 	}
 }

@@ -4,10 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
 )
 
@@ -20,16 +17,12 @@ func UndoType(command string) string { return command + undoSuffix }
 // ErrInput marks an input that can never be applied, e.g. a reply that cannot be decoded.
 var ErrInput = errors.New("the input cannot be applied")
 
-// transition is one call of Advance.
+// transition is one call of Definition.Advance.
 type transition struct {
+	advance
 	d    *Definition
-	p    Policy
-	in   *Instance
-	s    *State // of in
-	age  time.Duration
 	data any
 	json json.RawMessage // the data as they are stored
-	out  Output
 }
 
 // Advance returns the instance after an input, and what is to be done. It changes nothing that it is given. The revision rises
@@ -37,7 +30,7 @@ type transition struct {
 // read the data.
 func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Output, error) {
 	in.State = in.State.clone()
-	t := &transition{d: d, p: p, in: &in, s: &in.State, age: input.Age}
+	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, d: d}
 	data, err := d.Decode(in.Data)
 	if err != nil {
 		return in, Output{}, fmt.Errorf("decode the data of instance %s: %w", in.ID, err)
@@ -77,10 +70,6 @@ func (t *transition) apply(input Input) error {
 		return nil
 	}
 	return fmt.Errorf("%w: it is empty", ErrInput)
-}
-
-func (t *transition) event(what, step, note string) {
-	t.out.Events = append(t.out.Events, Event{What: what, Step: step, Note: note})
 }
 
 // proceed does what the statuses of the steps ask for: it runs steps, undoes them, or ends the instance.
@@ -161,12 +150,6 @@ func (t *transition) passed() bool {
 	return false
 }
 
-// stuck leaves a step to an operator.
-func (t *transition) stuck(path string, st *StepState, reason string) {
-	st.Status, st.Due, st.Reason = StepStuck, 0, reason
-	t.event("step.stuck", path, reason)
-}
-
 // guarded calls a function of the definition. If it panics or fails, the data are as before and the step is stuck. It reports
 // whether the call succeeded.
 func (t *transition) guarded(s *Step, st *StepState, what string, call func() error) bool {
@@ -200,42 +183,4 @@ func (t *transition) keep(text json.RawMessage) error {
 	}
 	t.json = text
 	return nil
-}
-
-// check says whether a message that the definition makes can be published.
-func (t *transition) check(m *postrider.Message) error {
-	if t.p.Check == nil {
-		return nil
-	}
-	return t.p.Check(m)
-}
-
-// setTimer sets the instance's timer if it has none, or one that fires too late.
-func (t *transition) setTimer() {
-	if t.s.Paused || t.s.Ended != "" {
-		return
-	}
-	next := t.s.Deadline
-	for _, st := range t.s.Steps {
-		if st.Due > 0 && (next == 0 || st.Due < next) {
-			next = st.Due
-		}
-	}
-	if next == 0 || t.s.Timer.At > 0 && t.s.Timer.At <= next {
-		return
-	}
-	t.s.Timer = Timer{ID: t.s.Timer.ID + 1, At: next}
-	t.out.Timer = &TimerSet{ID: t.s.Timer.ID, After: max(next-t.age, time.Millisecond)}
-}
-
-// backoff is the wait after a number of attempts: random between half of and the whole of BackoffBase·2^(attempts−1), at most
-// BackoffMax. The random number is a hash, so that Advance stays a function of its arguments.
-func (t *transition) backoff(path string, attempts int) time.Duration {
-	wait := t.p.BackoffMax
-	if shift := attempts - 1; shift < 30 {
-		wait = min(wait, t.p.BackoffBase<<max(shift, 0))
-	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%s/%d", t.in.Run, path, attempts)
-	return wait/2 + time.Duration(h.Sum64()%uint64(wait/2+1))
 }

@@ -19,15 +19,18 @@ const (
 	ClassUnsafe Class = "unsafe: compensation missing"
 )
 
-// Classify says what becomes of an instance of a definition in a build that has definitions of the same saga, and why if it is worse
+// Classify says what becomes of an instance in a build that has definitions, or contracts, of the same saga, and why if it is worse
 // than pinned.
-func Classify(d *Definition, s *State, build []*Definition) (Class, string) {
-	var newest, same, own *Definition
+func Classify(d Rules, s *State, build []Rules) (Class, string) {
+	var newest, same, own Rules
+	_, version := d.Identity()
+	last := 0 // the version of newest
 	for _, b := range build {
-		if newest == nil || b.Version > newest.Version {
-			newest = b
+		_, v := b.Identity()
+		if v > last {
+			newest, last = b, v
 		}
-		if b.Version == d.Version {
+		if v == version {
 			if own = b; b.Hash() == d.Hash() {
 				same = b
 			}
@@ -36,7 +39,7 @@ func Classify(d *Definition, s *State, build []*Definition) (Class, string) {
 	switch {
 	case newest == nil:
 		return ClassStops, "the build does not have the saga"
-	case same != nil && newest.Version > d.Version:
+	case same != nil && last > version:
 		return ClassPinned, ""
 	case same != nil && !same.equalPolicy(d):
 		return ClassPolicy, ""
@@ -44,24 +47,36 @@ func Classify(d *Definition, s *State, build []*Definition) (Class, string) {
 		return ClassSame, ""
 	}
 	for _, path := range s.Owed() {
-		if n := newest.Step(path); n == nil || !n.canUndo() {
-			return ClassUnsafe, fmt.Sprintf("version %d has no undo for step %s", newest.Version, path)
+		if !newest.canUndo(path) {
+			return ClassUnsafe, fmt.Sprintf("version %d has no undo for step %s", last, path)
 		}
 	}
 	if own != nil {
-		return ClassStops, fmt.Sprintf("version %d of the build has another structure: give it a new version", d.Version)
+		return ClassStops, fmt.Sprintf("version %d of the build has another structure: give it a new version", version)
 	}
-	return ClassStops, fmt.Sprintf("the build does not have version %d", d.Version)
+	return ClassStops, fmt.Sprintf("the build does not have version %d", version)
 }
 
-// canUndo says whether a step of this definition can be undone.
-func (s *Step) canUndo() bool {
-	return s.Kind == Request && !s.NoUndo || s.Kind == Local && s.Undoes
+func (d *Definition) canUndo(path string) bool {
+	s := d.Step(path)
+	return s != nil && (s.Kind == Request && !s.NoUndo || s.Kind == Local && s.Undoes)
 }
 
-// equalPolicy says whether timeouts, attempts, roles and topics are the same. The structure is.
-func (d *Definition) equalPolicy(o *Definition) bool {
-	return d.Deadline == o.Deadline && slices.EqualFunc(d.order, o.order, func(a, b *Step) bool {
+func (d *Definition) equalPolicy(r Rules) bool {
+	o, is := r.(*Definition)
+	return is && d.Deadline == o.Deadline && slices.EqualFunc(d.order, o.order, func(a, b *Step) bool {
 		return a.Timeout == b.Timeout && a.Attempts == b.Attempts && a.Topic == b.Topic && slices.Equal(a.Roles, b.Roles)
+	})
+}
+
+func (c *Contract) canUndo(path string) bool {
+	e := c.Event(path)
+	return e != nil && c.undoable(e)
+}
+
+func (c *Contract) equalPolicy(r Rules) bool {
+	o, is := r.(*Contract)
+	return is && c.Deadline == o.Deadline && c.CancelWithin == o.CancelWithin && slices.EqualFunc(c.Events, o.Events, func(a, b *Expected) bool {
+		return a.Within == b.Within && a.Service == b.Service && a.Undo.Topic == b.Undo.Topic && slices.Equal(a.Topics, b.Topics)
 	})
 }

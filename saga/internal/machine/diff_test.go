@@ -8,7 +8,7 @@ func TestClassify(t *testing.T) {
 	steps := func() []*Step { return []*Step{requested("reserve"), requested("charge")} }
 	old := saga(t, steps()...)
 	in := after(t, old, `{}`, answer("reserve", OutcomeDone))
-	version := func(n int, steps ...*Step) *Definition {
+	version := func(n int, steps ...*Step) Rules {
 		d := saga(t, steps...)
 		d.Version = n
 		return d
@@ -19,17 +19,17 @@ func TestClassify(t *testing.T) {
 	noUndo[0].NoUndo = true
 	more := append(steps(), requested("mail"))
 	for name, tt := range map[string]struct {
-		build []*Definition
+		build []Rules
 		want  Class
 	}{
-		"the same":                         {[]*Definition{version(1, steps()...)}, ClassSame},
-		"another timeout":                  {[]*Definition{version(1, patient...)}, ClassPolicy},
-		"a newer version next to it":       {[]*Definition{version(2, more...), version(1, steps()...)}, ClassPinned},
-		"only a newer version":             {[]*Definition{version(2, more...)}, ClassStops},
-		"another structure":                {[]*Definition{version(1, more...)}, ClassStops},
+		"the same":                         {[]Rules{version(1, steps()...)}, ClassSame},
+		"another timeout":                  {[]Rules{version(1, patient...)}, ClassPolicy},
+		"a newer version next to it":       {[]Rules{version(2, more...), version(1, steps()...)}, ClassPinned},
+		"only a newer version":             {[]Rules{version(2, more...)}, ClassStops},
+		"another structure":                {[]Rules{version(1, more...)}, ClassStops},
 		"no version":                       {nil, ClassStops},
-		"a newer version without the undo": {[]*Definition{version(2, noUndo...)}, ClassUnsafe},
-		"a newer version without the step": {[]*Definition{version(2, requested("charge"))}, ClassUnsafe},
+		"a newer version without the undo": {[]Rules{version(2, noUndo...)}, ClassUnsafe},
+		"a newer version without the step": {[]Rules{version(2, requested("charge"))}, ClassUnsafe},
 	} {
 		if got, why := Classify(old, &in.State, tt.build); got != tt.want || (why == "") != (tt.want == ClassSame || tt.want == ClassPolicy || tt.want == ClassPinned) {
 			t.Errorf("%s: %s (%s), want %s", name, got, why, tt.want)

@@ -10,12 +10,17 @@ import (
 // Input is what a transition handles. Exactly one of the pointers is set.
 type Input struct {
 	// Age is how long ago the instance started.
-	Age    time.Duration
-	Start  *Start
-	Reply  *Reply
-	Timer  *Fired
-	Signal *Signal
-	Verb   *Verb
+	Age time.Duration
+	// ReadUpTo is the age up to which the sources of a contract have been read: no later timeout is decided.
+	ReadUpTo time.Duration
+	// Event is one of a contract, Process the business process that it belongs to.
+	Event   *postrider.Message
+	Process string
+	Start   *Start
+	Reply   *Reply
+	Timer   *Fired
+	Signal  *Signal
+	Verb    *Verb
 }
 
 // Start begins an instance.
@@ -102,8 +107,9 @@ type Output struct {
 	Commands []Command
 	// Timer is set if a timer is to be set; it fires After the transition.
 	Timer *TimerSet
-	// Announcement is the message of the end.
+	// Announcement is the message of the end. Reports are those of a contract's timeout and end.
 	Announcement *postrider.Message
+	Reports      []*postrider.Message
 	// Passed: the pivot is done.
 	Passed bool
 	Events []Event
@@ -121,6 +127,8 @@ type Command struct {
 	Since time.Duration
 	// Message has the type, the topic, the key if its definition gives one, and the payload of a command.
 	Message *postrider.Message
+	// Contract is the name of the contract, and Process the business process of the event, for the undo of one.
+	Contract, Process string
 }
 
 // TimerSet is a timer to set.

@@ -151,7 +151,7 @@ func TestMermaidOfAnInstance(t *testing.T) {
 // TestBackoff: between half and the whole of the exponential wait, and the same for the same attempt.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	tr := &transition{p: Policy{BackoffBase: time.Second, BackoffMax: time.Minute}, in: &Instance{Run: "run"}}
+	tr := &advance{p: Policy{BackoffBase: time.Second, BackoffMax: time.Minute}, in: &Instance{Run: "run"}}
 	for attempts, want := range map[int]time.Duration{1: time.Second, 3: 4 * time.Second, 7: time.Minute, 100: time.Minute} {
 		got := tr.backoff("step", attempts)
 		if got < want/2 || got > want || got != tr.backoff("step", attempts) {

@@ -14,13 +14,7 @@ func (d *Definition) Mermaid(s *State) string {
 	ends := m.sequence(d.Steps, []edge{{from: "start"}}, "  ")
 	m.line("  done((end))")
 	m.connect(ends, "done")
-	if s != nil {
-		m.line("  classDef done fill:#d5f0d5,stroke:#383")
-		m.line("  classDef waiting fill:#fff3c4,stroke:#c90,stroke-width:2px")
-		m.line("  classDef refused fill:#fbd5d5,stroke:#c33")
-		m.line("  classDef undone fill:#ddd,stroke:#888")
-		m.line("  classDef skipped fill:#fff,stroke:#bbb,stroke-dasharray:3")
-	}
+	m.classes()
 	return m.text.String()
 }
 
@@ -33,6 +27,17 @@ type drawing struct {
 
 // edge leads from a node, under a label, to the node that is drawn next.
 type edge struct{ from, label string }
+
+// classes define how statuses look.
+func (m *drawing) classes() {
+	if m.s != nil {
+		m.line("  classDef done fill:#d5f0d5,stroke:#383")
+		m.line("  classDef waiting fill:#fff3c4,stroke:#c90,stroke-width:2px")
+		m.line("  classDef refused fill:#fbd5d5,stroke:#c33")
+		m.line("  classDef undone fill:#ddd,stroke:#888")
+		m.line("  classDef skipped fill:#fff,stroke:#bbb,stroke-dasharray:3")
+	}
+}
 
 func (m *drawing) line(format string, args ...any) { fmt.Fprintf(&m.text, format+"\n", args...) }
 
@@ -117,7 +122,11 @@ func (m *drawing) class(s *Step) string {
 	if m.s == nil || m.s.Steps[s.Path] == nil {
 		return ""
 	}
-	switch m.s.Steps[s.Path].Status {
+	return statusClass(m.s.Steps[s.Path].Status)
+}
+
+func statusClass(status StepStatus) string {
+	switch status {
 	case StepDone:
 		return ":::done"
 	case StepRefused, StepStuck:

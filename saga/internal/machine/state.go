@@ -41,6 +41,11 @@ type State struct {
 	// Signals arrived before a step waited for them. Consumed are the IDs of those that a step has taken.
 	Signals  []Signal `json:"signals,omitempty"`
 	Consumed []string `json:"consumed,omitempty"`
+	// EndedAt, Items and Process are those of a contract's instance: when it ended, the items of events by name, and the identity
+	// of the business process that its first event belongs to.
+	EndedAt time.Duration       `json:"ended_at,omitzero"`
+	Items   map[string][]string `json:"items,omitempty"`
+	Process string              `json:"process,omitzero"`
 }
 
 // Timer is the one wake-up that an instance has outstanding; At is 0 if there is none. IDs count up.
@@ -133,6 +138,11 @@ type StepState struct {
 	ByHand bool `json:"by_hand,omitzero"`
 	// Reason says why it was refused or is stuck.
 	Reason string `json:"reason,omitzero"`
+	// Failed: of a contract's event, it is known that it did not happen. Process is that of the event, if it is not the instance's;
+	// ContentType is that of its payload, if it is not JSON.
+	Failed      bool   `json:"failed,omitzero"`
+	Process     string `json:"process,omitzero"`
+	ContentType string `json:"content_type,omitzero"`
 }
 
 // finished says whether the steps after it can run.
@@ -196,7 +206,7 @@ func (s State) clone() State {
 		c := *s.Cause
 		s.Cause = &c
 	}
-	s.Signals, s.Consumed = slices.Clone(s.Signals), slices.Clone(s.Consumed)
+	s.Signals, s.Consumed, s.Items = slices.Clone(s.Signals), slices.Clone(s.Consumed), maps.Clone(s.Items)
 	return s
 }
 

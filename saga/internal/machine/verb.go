@@ -2,7 +2,6 @@ package machine
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -25,16 +24,8 @@ func (t *transition) verb(v *Verb) {
 	default:
 		t.whole(v)
 	}
-	what := "operator." + string(v.Kind)
-	note := v.Reason
-	if t.out.Refused != "" {
-		what, note = EventRefused, string(v.Kind)+": "+t.out.Refused
-		t.out.Events = nil
-	}
-	t.out.Events = append([]Event{{What: what, Step: v.Step, Note: note}}, t.out.Events...)
+	t.record(v)
 }
-
-func (t *transition) refuse(format string, args ...any) { t.out.Refused = fmt.Sprintf(format, args...) }
 
 // whole handles the verbs about the whole instance, and passes on those about a step.
 func (t *transition) whole(v *Verb) {
@@ -52,11 +43,7 @@ func (t *transition) whole(v *Verb) {
 	case VerbAbandon:
 		t.endBy(v, Abandoned)
 	case VerbPause:
-		if t.s.Paused {
-			t.refuse("the instance is paused")
-			return
-		}
-		t.s.Paused, t.s.PausedAt = true, t.age
+		t.pause()
 	case VerbResume:
 		t.resume()
 	case VerbEdit:
@@ -91,25 +78,6 @@ func (t *transition) endBy(v *Verb, status Status) {
 	}
 	t.s.Cause = &Cause{Kind: CauseOperator, Reason: v.Reason}
 	t.end(status, nil)
-}
-
-// resume continues a paused instance: all its times move by the length of the pause.
-func (t *transition) resume() {
-	if !t.s.Paused {
-		t.refuse("the instance is not paused")
-		return
-	}
-	by := t.age - t.s.PausedAt
-	for _, st := range t.s.Steps {
-		if st.Due > 0 {
-			st.Due += by
-		}
-		st.Asked += by
-	}
-	if t.s.Deadline > 0 {
-		t.s.Deadline += by
-	}
-	t.s.Paused, t.s.PausedAt = false, 0
 }
 
 // patch changes the data. The original is in the history.

@@ -100,7 +100,16 @@ func relays() Dashboard {
 		rate("Lost settlements", "Their messages may be delivered again.", "postrider_relay_lost_settlements_total", ""),
 		rate("Outages of the destination", "Found by a process.", "postrider_relay_destination_outages_total", ""),
 		rate("Errors", "Operations that failed and were repeated.", "postrider_relay_errors_total", "op"),
+		state("Gate closed", "1: nothing is started, e.g. while the breaker of a dependency is open.", "short", "postrider_relay_gate_closed"),
+		ofOperations("Breakers that are not closed", "1: open, or half-open.", "short", `max by (operation, target, state) (postrider_breaker_state{state!="closed"})`, "state"),
+		ofOperations("Calls of operations", "Per second, by result.", "ops", "sum by (operation, target, result) (rate(postrider_calls_total{}["+Window+"]))", "result"),
+		quantiles("Time of a call of an operation", "With its retries.", "postrider_call_duration_seconds", "operation", "{}"),
 	}}
+}
+
+// ofOperations is a panel of the calls of package resilience.
+func ofOperations(title, help, unit, expr, by string) Panel {
+	return Panel{title, help, unit, []Query{{expr, "{{operation}} {{target}} {{" + by + "}}"}}}
 }
 
 func consumers() Dashboard {

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
@@ -63,6 +64,24 @@ func Grants(s config.Store, what, role string) (string, error) {
 		return postgres.Grants(l.postgres(nil), what, role)
 	}
 	return "", badURL("%s: SQLite has no roles; the rights to the file decide", l.shown)
+}
+
+// MigrationScript is a migration as other tools run it.
+type MigrationScript = sqlite.MigrationScript
+
+// MigrationScripts returns all migrations, without a database.
+func MigrationScripts(s config.Store) ([]MigrationScript, error) {
+	l, err := locate(s)
+	if err != nil {
+		return nil, err
+	}
+	switch l.kind {
+	case kindSQLite:
+		return sqlite.MigrationScripts(l.sqlite())
+	case kindMySQL:
+		return mysqlstore.MigrationScripts(l.mysql())
+	}
+	return postgres.MigrationScripts(l.postgres(slog.New(slog.DiscardHandler)))
 }
 
 func (l location) print() (string, error) {

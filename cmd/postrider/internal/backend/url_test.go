@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestLocate(t *testing.T) {
 	} {
 		got, err := locate(config.Store{URL: url})
 		want.store.URL = url
-		if err != nil || got != want {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is read as %+v, %v; want %+v", url, got, err, want)
 		}
 	}

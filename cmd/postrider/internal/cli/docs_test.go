@@ -58,7 +58,7 @@ func writeReference(b *strings.Builder, c *cobra.Command) {
 			fmt.Fprintf(b, "\n%s\n", c.Long)
 		}
 	}
-	if c.Runnable() && !c.HasSubCommands() {
+	if c.Runnable() && (!c.HasSubCommands() || c.HasLocalFlags() && c.Example != "") {
 		fmt.Fprintf(b, "\n```text\n%s\n\n%s```\n", c.UseLine(), c.LocalFlags().FlagUsages())
 		fmt.Fprintf(b, "\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimSpace(c.Example), "\n  ", "\n"))
 	}

@@ -11,10 +11,15 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/dead"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/demo"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/doctor"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/erase"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/explain"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/health"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/held"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/inbox"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/legalhold"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/maintain"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/mcp"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/migrate"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/outbox"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/parked"
@@ -54,7 +59,7 @@ Exit codes:
   0    done
   1    failed; the message says at what, and what to do next
   2    not understood: a flag, an argument or the configuration is wrong; nothing was done
-  3    the answer is no: a promise broke in the demo, a limit of status is exceeded, a schema is old, a topic has no relay
+  3    the answer is no: a promise broke in the demo, a limit of status is exceeded, a schema is old, doctor found a fault
   4    partly done: publish --continue-on-error wrote messages to the rejects, a redrive refused messages
   130  ended at once by a second interrupt`
 
@@ -77,7 +82,8 @@ func command(p *program.Program) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	p.AddFlags(root)
-	root.AddCommand(demo.Command(p), relay.Command(p), health.Command(p), serve.Command(p), token.Command(p), migrate.Command(p), status.Command(p), dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), held.Command(p), parked.Command(p),
+	root.AddCommand(demo.Command(p), relay.Command(p), health.Command(p), serve.Command(p), mcp.Command(p), token.Command(p), migrate.Command(p), status.Command(p), doctor.Command(p),
+		dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), erase.Command(p), legalhold.Command(p), maintain.Command(p), held.Command(p), parked.Command(p),
 		inbox.Command(p), saga.Command(p), route.Command(p), publish.Command(p), tail.Command(p), explain.Command(p), explain.AttemptsCommand(p), outbox.Command(p),
 		versionCommand(p))
 	helpOrRefuse(root)

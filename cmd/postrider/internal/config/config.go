@@ -5,6 +5,7 @@
 package config
 
 import (
+	"reflect"
 	"time"
 )
 
@@ -53,6 +54,8 @@ type Store struct {
 	// KeepDelivered is how long the log keeps delivered messages: nil means not set, 0 removes what every relay has
 	// delivered.
 	KeepDelivered *time.Duration `yaml:"keep_delivered" min:"0s"`
+	// KeepTopics are longer times for topics.
+	KeepTopics []KeepTopic `yaml:"keep_topics"`
 	// MaxLogBytes removes the oldest delivered messages above this size; 0 is no limit.
 	MaxLogBytes Size `yaml:"max_log_bytes" min:"0"`
 	// KeepRedrives is how long ended redrives of dead letters are kept; 0 means not set.
@@ -60,6 +63,27 @@ type Store struct {
 	// DataPath is a file or folder in the file system with the database's data, for the metrics of its free space. Default: that
 	// of a SQLite file, none for others.
 	DataPath string `yaml:"data_path"`
+}
+
+// given reports whether anything is set.
+func (s *Store) given() bool { return !reflect.ValueOf(s).Elem().IsZero() }
+
+// KeepTopic says how long the messages of some topics are kept.
+type KeepTopic struct {
+	// Topics are patterns.
+	Topics []string      `yaml:"topics"`
+	For    time.Duration `yaml:"for" min:"1s"`
+}
+
+// Kept returns KeepTopics by pattern.
+func (s *Store) Kept() map[string]time.Duration {
+	out := make(map[string]time.Duration)
+	for _, k := range s.KeepTopics {
+		for _, topic := range k.Topics {
+			out[topic] = max(out[topic], k.For)
+		}
+	}
+	return out
 }
 
 // Relay is one destination with its own cursor.

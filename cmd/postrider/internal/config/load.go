@@ -136,7 +136,7 @@ func CheckListen(address string) error {
 // onlyVariables drops the environment's store if the file has several stores and a flag has chosen one; without a flag it
 // reports an error that names the variables.
 func (d *decoder) onlyVariables(c *Config) {
-	if _, inFile := d.positions["store"]; inFile || len(c.Stores) == 0 || c.Store == (Store{}) {
+	if _, inFile := d.positions["store"]; inFile || len(c.Stores) == 0 || !c.Store.given() {
 		return
 	}
 	c.Store = Store{}
@@ -153,7 +153,7 @@ func (d *decoder) onlyVariables(c *Config) {
 
 func (d *decoder) checkStores(c *Config) {
 	d.onlyVariables(c)
-	if c.Store != (Store{}) && c.Store.URL == "" {
+	if c.Store.given() && c.Store.URL == "" {
 		d.at("store", "url is missing, e.g. sqlite:///var/lib/shop/shop.db or postgres://user@host/db")
 	}
 	if c.Store.URL != "" && len(c.Stores) > 0 {

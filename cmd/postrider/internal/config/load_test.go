@@ -85,7 +85,7 @@ http: 8080
 	}
 	want := []string{
 		`postrider.yaml:3:15: store.partitions: 0 is out of bounds; allowed: 1 to 1024`,
-		`postrider.yaml:4:3: store.colour: unknown key; allowed: data_path, deliver_after_flush, keep_delivered, keep_redrives, listen_url, listen_url_file, max_log_bytes, name, notify, partitions, password, password_file, prefix, schema, url, url_file`,
+		`postrider.yaml:4:3: store.colour: unknown key; allowed: data_path, deliver_after_flush, keep_delivered, keep_redrives, keep_topics, listen_url, listen_url_file, max_log_bytes, name, notify, partitions, password, password_file, prefix, schema, url, url_file`,
 		`postrider.yaml:8:5: relays[0].concurency: unknown key (did you mean concurrency?); allowed: accept_unordered, `,
 		`postrider.yaml:9:16: relays[0].lease_ttl: "soon" is not a duration; write a number with a unit`,
 		`postrider.yaml:10:14: relays[0].on_dead: "panic" is not allowed; allowed: continue, hold`,

@@ -1,6 +1,6 @@
 // Package demo demonstrates Postrider and checks it: a small shop takes orders in transactions that publish, a relay
 // moves their messages to a broker, and a consumer compares what arrives with what was committed. Meanwhile the broker
-// becomes unavailable, a message is poisoned and the relay crashes.
+// becomes unavailable, a bad deployment makes some orders fail, and the relay crashes.
 package demo
 
 import (
@@ -76,7 +76,7 @@ type run struct {
 	check   *checker
 	broker  broker
 	publish publisher
-	poison  poison
+	refusal refusal
 	screen  *screen
 	began   time.Time
 
@@ -138,7 +138,7 @@ func (r *run) startRelay() error {
 	m, err := start(r.cfg.Store, relay.Config{
 		Name: relayName, Publisher: r.publish, OnDead: relay.HoldKey,
 		MaxAttempts: 4, BackoffBase: r.cfg.For / 50, BackoffMax: r.cfg.For / 20, LeaseTTL: r.leaseTTL(), StopTimeout: stopTimeout,
-		PublishInterceptors: append([]relay.PublishInterceptor{r.poison.intercept}, r.cfg.Interceptors...),
+		PublishInterceptors: append([]relay.PublishInterceptor{r.refusal.intercept}, r.cfg.Interceptors...),
 	})
 	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/drawing"
 	"github.com/postrider/postrider/store"
 )
 
@@ -28,7 +29,7 @@ type screen struct {
 	out    io.Writer
 	length time.Duration
 	title  string
-	color  bool
+	pen    drawing.Pen
 	// columns returns the terminal's width; nil without a terminal.
 	columns func() int
 
@@ -45,7 +46,7 @@ type screen struct {
 
 func newScreen(cfg Config) *screen {
 	s := &screen{
-		out: cfg.Out, length: cfg.For, columns: cfg.Width, color: cfg.Color, began: time.Now(),
+		out: cfg.Out, length: cfg.For, columns: cfg.Width, pen: drawing.Pen(cfg.Color), began: time.Now(),
 		title: fmt.Sprintf("postrider demo: %s to %s", cfg.Shown, cfg.ShownPublisher),
 	}
 	if !s.live() {
@@ -82,11 +83,11 @@ func (s *screen) step(format string, args ...any) {
 		fmt.Fprintf(s.out, "%s  %s\n", at, text)
 		return
 	}
-	for i, line := range wrap(text, s.width-9) {
+	for i, line := range drawing.Wrap(text, s.width-9) {
 		if i > 0 {
 			at = "      "
 		}
-		fmt.Fprintf(s.out, "%s  %s\n", s.paint(dim, at), line)
+		fmt.Fprintf(s.out, "%s  %s\n", s.pen.Paint(drawing.Dim, at), line)
 	}
 	s.redraw()
 }
@@ -132,7 +133,7 @@ func (s *screen) redraw() {
 // plainLine formats the figures in one line.
 func plainLine(f figures) string {
 	return fmt.Sprintf("%5.1fs  committed %d  delivered %d  age %s  lost %d  duplicates %d  order violations %d  held keys %d  parked %d  dead letters %d",
-		f.elapsed.Seconds(), f.committed, f.Received, shortAge(f.status.Age), f.Missing, f.Duplicates, f.Disorder,
+		f.elapsed.Seconds(), f.committed, f.Received, drawing.Age(f.status.Age), f.Missing, f.Duplicates, f.Disorder,
 		f.status.Held.N, f.status.Parked.N, f.status.Dead.N)
 }
 
@@ -141,27 +142,27 @@ func (s *screen) result(f Findings, orders, rolledBack int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		fmt.Fprintf(s.out, "\n%s %v\n", s.paint(red, "The demo failed:"), err)
+		fmt.Fprintf(s.out, "\n%s %v\n", s.pen.Paint(drawing.Red, "The demo failed:"), err)
 		return
 	}
-	heading := s.paint(green, "Every promise was kept.")
+	heading := s.pen.Paint(drawing.Green, "Every promise was kept.")
 	if !f.Held() {
-		heading = s.paint(red, "A promise broke.")
+		heading = s.pen.Paint(drawing.Red, "A promise broke.")
 	}
 	fmt.Fprintf(s.out, "\n%s\n", heading)
 	lines := append([]string{
 		fmt.Sprintf("%s in %s were committed; the consumer received %s and %s",
-			plural(f.Committed, "message"), plural(orders, "order"), number(f.Received), plural(f.Duplicates, "duplicate")),
+			drawing.Plural(f.Committed, "message"), drawing.Plural(orders, "order"), drawing.Number(f.Received), drawing.Plural(f.Duplicates, "duplicate")),
 		fmt.Sprintf("lost %d · invented %d · altered %d · order violations %d · in the dead letters %d",
 			f.Lost, f.Invented, f.Altered, f.Disorder, f.Dead),
-		fmt.Sprintf("%s rolled back; a message of theirs would count as invented", plural(rolledBack, "order")),
+		fmt.Sprintf("%s rolled back; a message of theirs would count as invented", drawing.Plural(rolledBack, "order")),
 	}, f.Named...)
 	width := s.width - 3
 	if !s.live() {
 		width = math.MaxInt
 	}
 	for _, text := range lines {
-		for _, line := range wrap(text, width) {
+		for _, line := range drawing.Wrap(text, width) {
 			fmt.Fprintf(s.out, "  %s\n", line)
 		}
 	}

@@ -68,11 +68,3 @@ func TestColorsShowFaults(t *testing.T) {
 		t.Errorf("without faults: %q", text)
 	}
 }
-
-func TestWrap(t *testing.T) {
-	t.Parallel()
-	got := strings.Join(wrap("one two three four", 10), "|")
-	if got != "one two|three four" {
-		t.Errorf("wrapped to %q", got)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/cmd/postrider/internal/drawing"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
@@ -13,7 +14,7 @@ import (
 const (
 	atBrokerAway = 0.15
 	atBrokerBack = 0.30
-	atPoison     = 0.40
+	atBadDeploy  = 0.40
 	atCrash      = 0.58
 	atRepair     = 0.78
 )
@@ -25,7 +26,7 @@ func (r *run) tell(ctx, work context.Context, failed <-chan struct{}) error {
 		at   float64
 		take func(context.Context) error
 	}{
-		{atBrokerAway, r.takeBrokerAway}, {atBrokerBack, r.bringBrokerBack}, {atPoison, r.poisonMessage},
+		{atBrokerAway, r.takeBrokerAway}, {atBrokerBack, r.bringBrokerBack}, {atBadDeploy, r.deployBad},
 		{atCrash, r.crashRelay}, {atRepair, r.repair}, {1, nil},
 	} {
 		select {
@@ -62,13 +63,13 @@ func (r *run) bringBrokerBack(ctx context.Context) error {
 	}
 	r.setBrokerAway(false)
 	r.screen.step("the broker is back: %s wait in the log, %s were parked, %s counted as failed",
-		plural(status.Backlog.N, "message"), number(status.Parked.N), plural(status.Failed, "attempt"))
+		drawing.Plural(status.Backlog.N, "message"), drawing.Number(status.Parked.N), drawing.Plural(status.Failed, "attempt"))
 	return nil
 }
 
-func (r *run) poisonMessage(context.Context) error {
-	r.shop.poisonNext.Store(true)
-	r.screen.step("a message of %s is poisoned: the broker refuses it; its key is held, the others flow", poisonedCustomer)
+func (r *run) deployBad(context.Context) error {
+	r.shop.badDeploy.Store(true)
+	r.screen.step("a bad deployment: 3%% of the orders lack their currency, and the broker refuses them; only their customers' keys are held")
 	return nil
 }
 
@@ -87,30 +88,31 @@ func (r *run) crashRelay(context.Context) error {
 	r.mu.Lock()
 	r.relayDown = false
 	r.mu.Unlock()
-	r.screen.step("another relay starts, and goes on from what stands in the database once those leases have ended")
+	r.screen.step("another relay starts; once those leases have ended, it continues from what the database holds")
 	return nil
 }
 
-// repair fixes the cause of the poisoning and redrives the dead letter.
+// repair deploys the fix and redrives the dead letters.
 func (r *run) repair(ctx context.Context) error {
-	if r.poison.repaired.Load() {
+	if r.refusal.fixed.Load() {
 		return nil
 	}
 	status, err := r.status(ctx)
 	if err != nil {
 		return err
 	}
-	r.poison.repaired.Store(true)
+	r.shop.badDeploy.Store(false)
+	r.refusal.fixed.Store(true)
 	n, err := r.redrive(ctx)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
-		r.screen.step("the cause is repaired; the poisoned message has attempts left and goes by itself")
+		r.screen.step("the fix is deployed; the refused messages have attempts left and are delivered without help")
 		return nil
 	}
-	r.screen.step("an operator repairs the cause and redrives %s; its key goes on, %s in order after it",
-		plural(n, "dead letter"), plural(max(status.Parked.N, 0), "message"))
+	r.screen.step("the fix is deployed; an operator redrives %s of one cause, and %s follow in order",
+		drawing.Plural(n, "dead letter"), drawing.Plural(max(status.Parked.N, 0), "parked message"))
 	return nil
 }
 
@@ -133,7 +135,8 @@ func (r *run) undoAll(ctx context.Context) error {
 			return err
 		}
 	}
-	r.poison.repaired.Store(true)
+	r.shop.badDeploy.Store(false)
+	r.refusal.fixed.Store(true)
 	_, err := r.redrive(ctx)
 	return err
 }

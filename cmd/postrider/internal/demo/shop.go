@@ -22,7 +22,9 @@ const (
 	tills     = 4
 	// rollbackEvery: one in this many orders is rolled back after it has published.
 	rollbackEvery = 25
-	topic         = "orders"
+	// badEvery: a bad deployment writes one in this many orders without its currency.
+	badEvery = 33
+	topic    = "orders"
 )
 
 // errChangedMind rolls an order back.
@@ -40,8 +42,8 @@ type shop struct {
 	check         *checker
 
 	orders, rolledBack atomic.Int64
-	// poisonNext marks the next message of the poisoned customer.
-	poisonNext atomic.Bool
+	// badDeploy says that the shop runs the bad deployment.
+	badDeploy atomic.Bool
 }
 
 // The tables of the shop and the ledger, in SQL that every database accepts.
@@ -104,16 +106,13 @@ func (s *shop) serve(ctx context.Context, interval time.Duration) error {
 func (s *shop) order(ctx context.Context) error {
 	name := customer(min(rand.IntN(customers), rand.IntN(customers))) // some customers order more than others
 	changed := rand.IntN(rollbackEvery) == 0
-	poison := !changed && s.poisonNext.CompareAndSwap(true, false)
-	if poison {
-		name = poisonedCustomer
-	}
+	bad := !changed && s.badDeploy.Load() && rand.IntN(badEvery) == 0
 	var ids []string
 	// An order that has begun is finished: only a transaction whose commit or rollback is certain counts.
 	ctx = context.WithoutCancel(ctx)
 	_, err := s.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		var err error
-		if ids, err = s.write(ctx, tx, name, poison); err == nil && changed {
+		if ids, err = s.write(ctx, tx, name, bad); err == nil && changed {
 			err = errChangedMind
 		}
 		return err
@@ -141,7 +140,7 @@ type detail struct {
 }
 
 // write writes an order within its transaction and returns the IDs of its messages.
-func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) ([]string, error) {
+func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, bad bool) ([]string, error) {
 	types := []string{"order.placed", "order.paid", "order.shipped"}[:1+rand.IntN(3)]
 	order, cents := postrider.NewID(), 100+rand.Int64N(20_000)
 	var last int64
@@ -165,8 +164,8 @@ func (s *shop) write(ctx context.Context, tx *sql.Tx, name string, poison bool) 
 		}
 		ids[i] = postrider.NewID()
 		msgs[i] = &postrider.Message{ID: ids[i], Type: kind, Topic: topic, Key: name, Payload: payload}
-		if poison && i == 0 {
-			msgs[i].Headers = map[string]string{poisonHeader: "yes"}
+		if bad && i == 0 {
+			msgs[i].Headers = map[string]string{badHeader: "yes"}
 		}
 		if _, err := tx.ExecContext(ctx, s.sql(`INSERT INTO {p}ledger VALUES ($1, $2, $3)`), ids[i], name, number); err != nil {
 			return nil, fmt.Errorf("write the ledger: %w", err)

@@ -21,6 +21,8 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/bounded"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/cmd/postrider/internal/mcpserver"
+	"github.com/postrider/postrider/doctor"
 )
 
 // Options describe a server.
@@ -32,6 +34,9 @@ type Options struct {
 	Principal admin.Principal
 	PrintTo   io.Writer
 	Version   string
+	// Checks and Command are those of admin.Config.
+	Checks  []doctor.Check
+	Command func(line string) string
 }
 
 // Limits of requests.
@@ -70,7 +75,7 @@ func (o Options) Check() error {
 	if !loopback(a.Listen) && a.TLSCert == "" && !a.TLSProxy {
 		return fmt.Errorf("serve on %s: %w", a.Listen, ErrUnsafe)
 	}
-	for _, rule := range rules(a.Show) {
+	for _, rule := range Rules(a.Show) {
 		if err := rule.Validate(); err != nil {
 			return fmt.Errorf("the rules of admin.show: %w", err)
 		}
@@ -104,8 +109,10 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	if local {
 		hosts = append(append([]string(nil), web.Loopback...), hosts...)
 	}
-	service := admin.New(store, admin.Config{Name: o.Name, Show: rules(o.Admin.Show), Logger: logger})
+	service := admin.New(store, admin.Config{Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Logger: logger})
+	var agents http.Handler
 	handler, err := web.New(service, web.Config{
+		Mount: map[string]http.Handler{"/mcp": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { agents.ServeHTTP(w, r) })},
 		Hosts: hosts, Key: key, Listen: o.Admin.Listen, Secure: secure, Version: o.Version, Logger: logger,
 		Environment: web.Environment{Name: o.Admin.Environment, Tone: tone(o.Admin.Environment)},
 	})
@@ -122,6 +129,11 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	}}
 	s.Addr = listener.Addr()
 	s.URL = map[bool]string{true: "https", false: "http"}[o.Admin.TLSCert != ""] + "://" + listener.Addr().String() + "/"
+	shown := ""
+	if local {
+		shown = s.URL
+	}
+	agents = mcpserver.New(service, handler, shown, o.Version).Handler()
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.served.Go(func() { service.Run(ctx) })
 	s.served.Go(func() {
@@ -192,7 +204,8 @@ func sessionKey(file string) ([]byte, error) {
 	return key, nil
 }
 
-func rules(show []config.Show) (out []admin.Rule) {
+// Rules are those of the configuration.
+func Rules(show []config.Show) (out []admin.Rule) {
 	for _, s := range show {
 		out = append(out, admin.Rule{Type: s.Type, Show: s.Paths, All: s.All, Hide: s.Hide, Headers: s.Headers, Causes: s.Causes})
 	}

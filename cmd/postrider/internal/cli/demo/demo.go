@@ -35,17 +35,18 @@ func (p commands) command() *cobra.Command {
 	var plain bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch Postrider keep its promises through an outage, poison and a crash",
+		Short: "Watch Postrider keep its promises through an outage, a bad deployment and a crash",
 		Long: `Open a small shop whose orders are database transactions that publish messages, move the messages to a broker, and check
-what a consumer receives against what was committed. On the way the broker is taken away, one message is poisoned, and
-the relay crashes. Some orders are rolled back: their messages must never appear.
+what a consumer receives against what was committed. On the way the broker is taken away, a bad
+deployment makes 3% of the orders fail until it is fixed and they are redriven, and the relay crashes. Some orders are
+rolled back: their messages must never appear.
 
 Nothing needs to be installed: by default it runs on SQLite in a temporary directory and on a JetStream server in this
 process; with --publisher webhook: on a webhook whose receiver is in this process. With --store and --publisher it runs on
 real servers, in a schema and a stream, topic or queue of its own, which it removes at the end; a SQLite file that you name
 must not exist, and stays. A server of yours is taken away by cutting the connection of the relay to it.
 
-On a terminal it also serves the web UI of its outbox, and prints a link.
+On a terminal it also serves the web UI of its outbox, prints a link, and lasts 90 seconds unless --for says otherwise.
 
 The figures are not the relay's own: committed comes from the database, delivered and every fault from the consumer, and the
 result from comparing both message by message. Exit code 3 says that a promise broke.`,
@@ -56,6 +57,9 @@ result from comparing both message by message. Exit code 3 says that a promise b
   postrider demo --publisher amqp://guest:guest@127.0.0.1:5672/`,
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, terminal := p.Width(p.Stderr); terminal && !cmd.Flags().Changed("for") {
+				length = withUI
+			}
 			if length < demo.MinFor || length > 24*time.Hour {
 				return program.Usagef("--for must be %s to 24h, is %s", demo.MinFor, length)
 			}
@@ -65,8 +69,12 @@ result from comparing both message by message. Exit code 3 says that a promise b
 	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "how long the shop is open, as a `duration`")
 	cmd.Flags().StringVar(&publisher, "publisher", "", "`URL` of a broker, or webhook: (default: a JetStream server in this process)")
 	cmd.Flags().BoolVar(&plain, "plain", false, "write plain lines also on a terminal")
+	cmd.AddCommand(p.shopCommand())
 	return cmd
 }
+
+// withUI is how long the shop is open when its web UI is served: long enough to look at it.
+const withUI = 90 * time.Second
 
 // demo creates a temporary store for the demo, runs it and removes the store.
 func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err error) {
@@ -96,13 +104,7 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 	default:
 		c.ShownPublisher = backend.ShownPublisher(c.Publisher)
 	}
-	if _, ok := p.Width(p.Stdout); ok && !plain && p.Env("TERM") != "dumb" {
-		c.Color = p.Env("NO_COLOR") == ""
-		c.Width = func() int {
-			width, _ := p.Width(p.Stdout)
-			return width
-		}
-	}
+	c.Width, c.Color = p.terminal(plain)
 	site, err := p.serveAdmin(ctx, place.Store, c.Name)
 	if err != nil {
 		return err
@@ -115,7 +117,28 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 	if !findings.Held() {
 		return &program.ExitError{Code: program.ExitNo}
 	}
-	return nil
+	if p.StoreFlag == "" {
+		_, err = fmt.Fprint(p.Stdout, next)
+	}
+	return err
+}
+
+// next is printed after a demo without a database of the user's.
+const next = `
+With your own database and broker:
+  postrider migrate up --store postgres://localhost/shop
+  postrider relay --store postgres://localhost/shop --publisher 'nats://localhost:4222?stream=SHOP'
+`
+
+// terminal returns the width of standard output, and whether to use colors; nil if it is not a terminal.
+func (p commands) terminal(plain bool) (width func() int, color bool) {
+	if _, ok := p.Width(p.Stdout); !ok || plain || p.Env("TERM") == "dumb" {
+		return nil, false
+	}
+	return func() int {
+		width, _ := p.Width(p.Stdout)
+		return width
+	}, p.Env("NO_COLOR") == ""
 }
 
 // serveAdmin serves the web UI of the demo's outbox on a terminal, with everything in its messages: they are made up.

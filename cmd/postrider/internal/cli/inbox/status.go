@@ -83,7 +83,7 @@ type position struct {
 	Partition   string         `json:"partition"`
 	Incarnation string         `json:"incarnation"`
 	Offset      int64          `json:"offset"`
-	Lag         int64          `json:"lag"`
+	Lag         int64          `json:"lag"` // -1: more than none
 	Moved       output.Seconds `json:"moved_seconds"`
 	Replaced    int64          `json:"replaced,omitempty"`
 	Missing     int64          `json:"missing,omitempty"`
@@ -147,7 +147,11 @@ func (p commands) showPositions(c consumerStatus) error {
 		if at.Missing > 0 {
 			last = output.Number(at.MissingFrom) + " to " + output.Number(at.MissingTo)
 		}
-		t.Row(at.Partition, output.Number(at.Offset), output.Number(at.Lag), output.Since(time.Duration(at.Moved)),
+		lag := output.Number(at.Lag)
+		if at.Lag < 0 {
+			lag = "some"
+		}
+		t.Row(at.Partition, output.Number(at.Offset), lag, output.Since(time.Duration(at.Moved)),
 			output.Number(at.Replaced), output.Number(at.Missing), last)
 	}
 	return t.Flush()

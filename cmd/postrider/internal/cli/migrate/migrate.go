@@ -4,7 +4,6 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -184,32 +183,6 @@ func (p commands) judgeMigrations(s *backend.Schema, all []backend.Migration) er
 		}
 	}
 	return nil
-}
-
-func (p commands) migratePrintCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "print",
-		Short: "Print the SQL of all migrations, for those who apply it by other means",
-		Example: `  postrider migrate print --store postgres://any | psql shop
-  postrider migrate print --store 'postgres://any?schema=messaging' > outbox.sql`,
-		Args: program.ExactArgs(),
-		RunE: func(*cobra.Command, []string) error {
-			c, _, err := p.Load()
-			if err != nil {
-				return err
-			}
-			s, err := p.SelectStore(c)
-			if err != nil {
-				return err
-			}
-			text, err := backend.PrintMigrations(s)
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(p.Stdout, text)
-			return err
-		},
-	}
 }
 
 // withSchema runs f on the schema of the selected store; it creates a missing SQLite file only if create is set.

@@ -55,6 +55,30 @@ func TestOutboxRemove(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "No relay has run on this outbox yet")
 }
 
+func TestOutboxRemoveEverything(t *testing.T) {
+	t.Parallel()
+	clitest.OverStores(t, func(t *testing.T, url string) {
+		clitest.PublishKeys(t, url, "order/1", "order/2")
+		clitest.Hold(t, url, "to-nats")
+		remove := []string{"outbox", "remove", "to-nats", "--discard", "--everything", "--because", "switched off", "--store", url}
+		clitest.Contains(t, clitest.OK(t, append(remove, "--dry-run")...), "permanently", "nothing was done")
+		clitest.Contains(t, clitest.OK(t, append(remove, "--yes")...), "relay to-nats is removed; 2 messages discarded", "what to-nats has processed is removed")
+		clitest.Contains(t, clitest.Run(t, "dead", "list", "--state", "any", "--store", url).Err, "no dead letters")
+		clitest.Fails(t, program.ExitFailed, `there is no relay "to-nats"`, append(remove, "--yes")...)
+	})
+}
+
+func TestOutboxRemoveEverythingLater(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	clitest.PublishKeys(t, url, "order/1", "order/2")
+	clitest.Hold(t, url, "to-nats")
+	remove := []string{"outbox", "remove", "to-nats", "--because", "switched off", "--yes", "--store", url}
+	clitest.OK(t, append(remove, "--discard")...)
+	clitest.Contains(t, clitest.OK(t, append(remove, "--everything")...), "what to-nats has processed is removed")
+	clitest.Contains(t, clitest.Run(t, "dead", "list", "--state", "any", "--store", url).Err, "no dead letters")
+}
+
 func TestOutboxRemoveWhatWasImported(t *testing.T) {
 	t.Parallel()
 	exported, url := clitest.WithDead(t), clitest.NewOutbox(t)

@@ -11,7 +11,11 @@ import (
 // Hint returns a command line of postrider that can be pasted into a shell: with the --config and --store that were given.
 // A URL with a password is left out, because hints end up in logs and tickets.
 func (p *Program) Hint(format string, args ...any) string {
-	line := "postrider " + fmt.Sprintf(format, args...)
+	return p.Complete("postrider " + fmt.Sprintf(format, args...))
+}
+
+// Complete adds the --config and --store that were given to a command line of postrider.
+func (p *Program) Complete(line string) string {
 	if p.configFile != "" && p.configFile != p.Env(config.Prefix+"CONFIG") {
 		line += " --config " + output.ShellQuote(p.configFile)
 	}

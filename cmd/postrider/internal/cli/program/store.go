@@ -90,6 +90,11 @@ func StoreNames(stores []config.Store) string {
 
 // WithStore opens the store that flags, environment and configuration select, and runs f on it.
 func (p *Program) WithStore(cmd *cobra.Command, f func(*backend.Outbox) error) error {
+	return p.WithStoreOf(cmd, func(b *backend.Outbox, _ config.Store, _ *slog.Logger) error { return f(b) })
+}
+
+// WithStoreOf is WithStore for commands that also use the store's settings, or log.
+func (p *Program) WithStoreOf(cmd *cobra.Command, f func(*backend.Outbox, config.Store, *slog.Logger) error) error {
 	c, logger, err := p.Load()
 	if err != nil {
 		return err
@@ -103,5 +108,5 @@ func (p *Program) WithStore(cmd *cobra.Command, f func(*backend.Outbox) error) e
 		return err
 	}
 	defer o.Close()
-	return f(o)
+	return f(o, s, logger)
 }

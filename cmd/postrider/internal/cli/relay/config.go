@@ -22,7 +22,7 @@ func ConfigOf(r config.Relay, s config.Store, stopTimeout time.Duration, publish
 		MaxHeldKeys: r.MaxHeldKeys, MaxAttempts: r.MaxAttempts, BackoffBase: r.BackoffBase, BackoffMax: r.BackoffMax,
 		ParkAfter: r.ParkAfter, AttemptTimeout: r.AttemptTimeout, LeaseTTL: r.LeaseTTL, PollMin: r.PollMin, PollMax: r.PollMax,
 		SettleInterval: r.SettleInterval, SettleBatch: r.SettleBatch, StopTimeout: stopTimeout,
-		MaxLogBytes: int64(s.MaxLogBytes), KeepRedrives: s.KeepRedrives, Logger: logger, Version: program.ReadBuild().Version,
+		KeepTopics: s.Kept(), MaxLogBytes: int64(s.MaxLogBytes), KeepRedrives: s.KeepRedrives, Logger: logger, Version: program.ReadBuild().Version,
 	}
 	c.MaxRate, c.Burst = r.MaxRate.PerSecond(), r.Burst
 	for _, p := range r.Policies {

@@ -108,7 +108,7 @@ func (p commands) showCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	p.CompleteArgs(cmd, 1, replays(replay.Running, replay.Paused, replay.Finished, replay.Cancelled, replay.Failed))
+	p.CompleteArgs(cmd, 1, replays(replay.Running, replay.Paused, replay.Finished, replay.Cancelled, replay.Failed, replay.Unreadable))
 	return cmd
 }
 
@@ -139,6 +139,9 @@ func (p commands) write(r replay.Replay) error {
 	f.Add("parked", output.Number(r.Done))
 	f.Add("skipped", output.Number(r.Skipped))
 	f.Add("missing", output.Number(r.Missing))
+	if r.State == replay.Unreadable {
+		f.Add("cause", output.Printable(r.Cause)+"; until it is cancelled, the whole log is kept")
+	}
 	if r.Waiting {
 		f.Add("waiting", fmt.Sprintf("the relay has %s parked messages or more", output.Number(int64(replay.MaxParked))))
 	}
@@ -184,7 +187,7 @@ func (p commands) stateCommand(to replay.State) *cobra.Command {
 	v := map[replay.State]verb{
 		replay.Paused:    {"pause", "Pause a running replay; what it has parked is delivered", []replay.State{replay.Running}, replay.Store.Pause},
 		replay.Running:   {"resume", "Let a paused replay go on", []replay.State{replay.Paused}, replay.Store.Resume},
-		replay.Cancelled: {"cancel", "End a replay; what it has parked is delivered", []replay.State{replay.Running, replay.Paused}, replay.Store.Cancel},
+		replay.Cancelled: {"cancel", "End a replay; what it has parked is delivered", []replay.State{replay.Running, replay.Paused, replay.Unreadable}, replay.Store.Cancel},
 	}[to]
 	var by string
 	var asJSON bool

@@ -43,16 +43,22 @@ func (p commands) with(cmd *cobra.Command, f func(*admin.Service, admin.Principa
 func (p commands) createCommand() *cobra.Command {
 	var name string
 	var life time.Duration
+	var agent bool
 	as := role("viewer")
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an access token and write it to standard output",
 		Example: `  postrider token create --name anna --role operator
-  postrider token create --name ci --role viewer --for 720h > token.txt`,
+  postrider token create --name ci --role viewer --for 720h > token.txt
+  postrider token create --name assistant --agent --for 24h`,
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, func(s *admin.Service, me admin.Principal) error {
-				text, t, err := s.CreateToken(cmd.Context(), me, name, admin.Role(as), life)
+				use := admin.UsePeople
+				if agent {
+					use = admin.UseAgents
+				}
+				text, t, err := s.CreateToken(cmd.Context(), me, name, admin.Role(as), use, life)
 				if err != nil {
 					return err
 				}
@@ -66,6 +72,7 @@ func (p commands) createCommand() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "`name` that appears on record (required)")
 	cmd.Flags().Var(program.Choice(&as), "role", "`role`: viewer, operator or admin")
 	program.CompleteChoices(cmd, "role", as.Allowed())
+	cmd.Flags().BoolVar(&agent, "agent", false, "for an agent: it is valid for MCP only, and what it plans, a person approves")
 	cmd.Flags().DurationVar(&life, "for", 90*24*time.Hour, "how long it is valid, as a `duration` of up to 366 days")
 	if err := cmd.MarkFlagRequired("name"); err != nil {
 		panic("postrider: " + err.Error())

@@ -9,40 +9,38 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-const (
-	poisonedCustomer = "customer/7"
-	poisonHeader     = "poison"
-)
+// badHeader marks a message of an order that the bad deployment wrote.
+const badHeader = "no-currency"
 
-// errPoison is the error that refuses the poisoned message.
-var errPoison = errors.New("refused: the amount has no currency")
+// errNoCurrency is the error with which the destination refuses a marked message.
+var errNoCurrency = errors.New("refused: the amount has no currency")
 
-// errPredecessorFailed is the error of messages after the poisoned one with the same key in the same batch.
+// errPredecessorFailed is the error of messages after a refused one with the same key in the same batch.
 var errPredecessorFailed = errors.New("after a refused message of the same key")
 
-// poison refuses the marked message, as a broker or gateway might, until the cause is fixed.
-type poison struct{ repaired atomic.Bool }
+// refusal refuses marked messages, as a broker or gateway might, until the cause is fixed.
+type refusal struct{ fixed atomic.Bool }
 
-// intercept keeps the contract of a publisher: every later message with the refused one's key fails too.
-func (p *poison) intercept(next relay.PublishFunc) relay.PublishFunc {
+// intercept keeps the contract of a publisher: every later message with a refused one's key fails too.
+func (r *refusal) intercept(next relay.PublishFunc) relay.PublishFunc {
 	return func(ctx context.Context, msgs []*postrider.Message) []error {
-		if p.repaired.Load() {
+		if r.fixed.Load() {
 			return next(ctx, msgs)
 		}
 		refused := make([]error, len(msgs))
 		var rest []*postrider.Message
-		found := ""
+		keys := map[string]bool{}
 		for i, m := range msgs {
 			switch {
-			case m.Headers[poisonHeader] != "":
-				refused[i], found = errPoison, m.Key
-			case found != "" && m.Key == found:
+			case m.Headers[badHeader] != "":
+				refused[i], keys[m.Key] = errNoCurrency, true
+			case keys[m.Key]:
 				refused[i] = errPredecessorFailed
 			default:
 				rest = append(rest, m)
 			}
 		}
-		if found == "" {
+		if len(keys) == 0 {
 			return next(ctx, msgs)
 		}
 		if len(rest) == 0 {

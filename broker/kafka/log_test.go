@@ -1,0 +1,117 @@
+package kafkabroker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/postrider/postrider/broker/brokertest"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
+)
+
+func TestLogConformance(t *testing.T) {
+	t.Parallel()
+	brokertest.RunLog(t, brokertest.LogHarness{
+		NoLoseTail: "a single broker does not lose what it has stored; a restored copy is tested with consumers",
+		New: func(t *testing.T) brokertest.LogEnv {
+			if strings.Contains(t.Name(), "restart") {
+				s := startServer(t, "")
+				env := logEnv(t, s.address)
+				env.Stop, env.Start = s.stop, s.start
+				return env
+			}
+			return logEnv(t, sharedServer(t))
+		},
+	})
+}
+
+// logEnv is the environment of a log on one topic.
+//
+// size: the functions of the environment, one after another.
+func logEnv(t *testing.T, address string) brokertest.LogEnv {
+	env, prefix := inboundEnv(t, address)
+	name := kafkabroker.TopicName(prefix, env.Topic)
+	admin := kadm.NewClient(plainClient(t, address))
+	var links []*proxy
+	return brokertest.LogEnv{
+		Topic: env.Topic, Publisher: env.Publisher, Poison: env.Poison, Recreate: env.Recreate,
+		Stop: func(t testing.TB) {
+			env.Stop(t)
+			for _, link := range links {
+				link.Sever()
+			}
+		},
+		Start: func(t testing.TB) {
+			for _, link := range links {
+				link.Restore()
+			}
+			env.Start(t)
+		},
+		Member: func(t testing.TB) brokertest.Member {
+			link := newProxy(t, address)
+			links = append(links, link)
+			s, err := kafkabroker.OpenSubscriber(t.Context(), "kafka://"+link.Address(), kafkabroker.SubscriberConfig{
+				Connection: through(link), Topics: []string{env.Topic}, Prefix: prefix, Create: true, Partitions: 4,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return brokertest.Member{Subscriber: s, Cut: link.Sever, Restore: link.Restore}
+		},
+		Expire: func(t testing.TB, n int) {
+			ends, err := admin.ListEndOffsets(by(t), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			remove := make(kadm.Offsets)
+			for number := range int32(4) {
+				end, _ := ends.Lookup(name, number)
+				m := min(n, max(int(end.Offset)-1, 0))
+				remove.AddOffset(name, number, int64(m), -1)
+				n -= m
+			}
+			removed, err := admin.DeleteRecords(by(t), remove)
+			if err == nil {
+				err = removed.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		Grow: func(t testing.TB) {
+			grown, err := admin.CreatePartitions(by(t), 3, name)
+			if err == nil {
+				err = grown.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+		Lag: func(t testing.TB, consumer string) (lag int64) {
+			lags, err := admin.Lag(by(t), "postrider."+consumer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			described := lags["postrider."+consumer]
+			if err := described.Error(); err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range described.Lag.Sorted() {
+				if l.Lag < 0 {
+					t.Fatal(fmt.Sprintf("lag of %+v: %v", l, l.Err))
+				}
+				if l.Commit.At >= 0 {
+					lag += l.Lag
+				}
+			}
+			return lag
+		},
+	}
+}

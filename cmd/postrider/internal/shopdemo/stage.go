@@ -1,0 +1,116 @@
+package shopdemo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/examples/shop"
+)
+
+// stage runs a scenario: it prints what is done and found, and checks what is expected.
+type stage struct {
+	*world
+	out    io.Writer
+	number int
+	broken []string
+}
+
+// do prints one numbered step of the scenario.
+func (s *stage) do(format string, args ...any) {
+	s.number++
+	fmt.Fprintf(s.out, "%2d  %s\n", s.number, fmt.Sprintf(format, args...))
+}
+
+// by prints one numbered step, and the request or command that does it.
+func (s *stage) by(how, format string, args ...any) {
+	s.do("%-48s %s", fmt.Sprintf(format, args...), how)
+}
+
+// expect checks something that must be true.
+func (s *stage) expect(true bool, format string, args ...any) {
+	text, mark := fmt.Sprintf(format, args...), "ok"
+	if !true {
+		mark = "NO"
+		s.broken = append(s.broken, text)
+	}
+	fmt.Fprintf(s.out, "    %s  %s\n", mark, text)
+}
+
+// patience is how long a scenario waits for what must happen, beyond the time limits of the sagas.
+const patience = 60 * time.Second
+
+// await waits until an order has a status, and returns it.
+func (s *stage) await(ctx context.Context, id string, within time.Duration, want ...shop.Status) (v shop.OrderView, err error) {
+	return poll(ctx, within+patience, fmt.Sprintf("order %s becomes %s", id, want), func() (shop.OrderView, bool, error) {
+		v, err := s.order(ctx, id)
+		for _, status := range want {
+			if v.Status == status {
+				return v, true, err
+			}
+		}
+		return v, false, err
+	})
+}
+
+// poll asks until the answer is what is waited for.
+func poll[T any](ctx context.Context, within time.Duration, what string, ask func() (answer T, done bool, err error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		answer, done, err := ask()
+		if err != nil || done {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, fmt.Errorf("not within %s: %s", within, what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// printHistory prints what happened to the steps of a saga, with the time since its start.
+func (s *stage) printHistory(ctx context.Context, id string) (shownSaga, error) {
+	saga, err := s.saga(ctx, id)
+	if err != nil {
+		return saga, err
+	}
+	for _, t := range saga.History {
+		for _, e := range t.Entries {
+			what, step := strings.CutPrefix(e.Name, "step.")
+			what, operator := strings.CutPrefix(what, "operator.")
+			text := e.Text
+			if operator {
+				text = "by " + t.Actor + ": " + t.Note
+			}
+			if (step || operator || e.Name == "timed out" || e.Name == "late") && what != "skipped" {
+				s.do("%s", strings.TrimRight(fmt.Sprintf("%-8s %-10s %5d ms  %s", e.Step, what, t.At.Sub(saga.StartedAt).Milliseconds(), text), " "))
+			}
+		}
+	}
+	return saga, nil
+}
+
+// has reports whether the history of a saga has an entry, of a step unless that is empty.
+func (s shownSaga) has(name, step string) bool { return s.count(name, step) > 0 }
+
+func (s shownSaga) count(name, step string) (n int) {
+	for _, t := range s.History {
+		for _, e := range t.Entries {
+			if e.Name == name && (step == "" || e.Step == step) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// newOrder returns an ID for an order.
+func newOrder() string { return postrider.NewID() }
+
+// short shortens an ID for people.
+func short(id string) string { return id[:min(8, len(id))] + "…" }

@@ -1,0 +1,165 @@
+package shop
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/saga"
+)
+
+// Nothing in these tables prevents a reservation from being made twice: the participant's records do.
+const (
+	productTable = `CREATE TABLE IF NOT EXISTS products (
+		sku TEXT PRIMARY KEY, name TEXT NOT NULL, price BIGINT NOT NULL, bought BIGINT NOT NULL, free BIGINT NOT NULL CHECK (free >= 0))`
+	reservationTable = `CREATE TABLE IF NOT EXISTS reservations (
+		id TEXT NOT NULL, order_id TEXT NOT NULL, sku TEXT NOT NULL, quantity BIGINT NOT NULL, state TEXT NOT NULL, PRIMARY KEY (id, sku))`
+	reservationIndex = `CREATE INDEX IF NOT EXISTS reservations_by_order ON reservations (order_id)`
+)
+
+// The states of a reservation, one for each line of an order.
+const (
+	reserved = "RESERVED"
+	released = "RELEASED"
+	sold     = "SOLD"
+)
+
+// inventory owns products, stock and reservations.
+type inventory struct{ *Service }
+
+func openInventory(ctx context.Context, s *Service) error {
+	v := inventory{s}
+	if err := v.createTables(ctx, productTable, reservationTable, reservationIndex); err != nil {
+		return err
+	}
+	for _, p := range Catalog(s.cfg.Seed) {
+		if err := v.addProduct(ctx, p); err != nil {
+			return err
+		}
+	}
+	c, err := s.participate(ctx, func(p *saga.Participant[*sql.Tx]) error {
+		return saga.Handle(p, ReserveStock, v.reserve, v.release)
+	}, StockCommands, ParcelEvents)
+	if err != nil {
+		return err
+	}
+	s.run = append(s.run, v.replenish)
+	s.mux.HandleFunc("POST /products", v.handleAdd)
+	s.mux.HandleFunc("GET /products", v.handleList)
+	return inbox.Handle(c, ParcelShipped, v.sell)
+}
+
+// reserve takes every line of an order from the stock, or none.
+func (v inventory) reserve(ctx context.Context, tx *sql.Tx, m postrider.Typed[StockOrder]) (Reservation, error) {
+	const take = `UPDATE products SET free = free - $1 WHERE sku = $2 AND free >= $1 RETURNING price`
+	const insert = `INSERT INTO reservations (id, order_id, sku, quantity, state) VALUES ($1, $2, $3, $4, $5)`
+	r := Reservation{ID: postrider.NewID()}
+	for _, l := range slices.SortedFunc(slices.Values(m.Data.Lines), bySKU) { // in one order, so that two orders do not deadlock
+		var price Money
+		err := tx.QueryRowContext(ctx, take, l.Quantity, l.SKU).Scan(&price)
+		if errors.Is(err, sql.ErrNoRows) {
+			return r, saga.Refuse("out of stock", fmt.Errorf("%d of %s", l.Quantity, l.SKU))
+		}
+		if err != nil {
+			return r, err
+		}
+		if _, err := tx.ExecContext(ctx, insert, r.ID, m.Data.Order, l.SKU, l.Quantity, reserved); err != nil {
+			return r, err
+		}
+		r.Total += price * Money(l.Quantity)
+	}
+	return r, nil
+}
+
+func bySKU(a, b Line) int { return cmp.Compare(a.SKU, b.SKU) }
+
+// release undoes reserve.
+func (v inventory) release(ctx context.Context, tx *sql.Tx, o StockOrder, did Reservation) error {
+	const put = `UPDATE products SET free = free + $1 WHERE sku = $2`
+	for _, l := range slices.SortedFunc(slices.Values(o.Lines), bySKU) {
+		if _, err := tx.ExecContext(ctx, put, l.Quantity, l.SKU); err != nil {
+			return err
+		}
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE reservations SET state = $1 WHERE id = $2`, released, did.ID)
+	return err
+}
+
+// sell handles the event that a parcel has left: its goods are sold.
+func (v inventory) sell(ctx context.Context, tx *sql.Tx, m postrider.Typed[Parcel]) error {
+	_, err := tx.ExecContext(ctx, `UPDATE reservations SET state = $1 WHERE order_id = $2 AND state = $3`, sold, m.Data.Order, reserved)
+	return err
+}
+
+// replenish orders 1,000 of each product of which fewer than 100 are left.
+func (v inventory) replenish(ctx context.Context) error {
+	const buy = `UPDATE products SET bought = bought + 1000, free = free + 1000 WHERE free < 100 RETURNING sku`
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(v.cfg.Replenish):
+		}
+		_, err := v.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			skus, err := texts(tx.QueryContext(ctx, buy))
+			if err != nil {
+				return err
+			}
+			for _, sku := range skus {
+				m, err := StockReplenished.New(Replenishment{SKU: sku, Quantity: 1000})
+				if err != nil {
+					return err
+				}
+				if _, err := v.outbox.Publish(ctx, tx, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			v.cfg.Logger.Warn("replenish the stock; it is tried again", "error", err)
+		}
+	}
+}
+
+// Product is a product of the catalog. Stock is how many were bought at first.
+type Product struct {
+	SKU   string `json:"sku"`
+	Name  string `json:"name"`
+	Price Money  `json:"price"`
+	Stock int    `json:"stock"`
+}
+
+// addProduct adds a product that does not exist.
+func (v inventory) addProduct(ctx context.Context, p Product) error {
+	const insert = `INSERT INTO products (sku, name, price, bought, free) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`
+	if _, err := v.db.DB.ExecContext(ctx, insert, p.SKU, p.Name, p.Price, p.Stock, p.Stock); err != nil {
+		return fmt.Errorf("add product %s: %w", p.SKU, err)
+	}
+	return nil
+}
+
+func (v inventory) handleAdd(w http.ResponseWriter, r *http.Request) {
+	var p Product
+	if !read(w, r, &p) {
+		return
+	}
+	if p.SKU == "" || p.Price <= 0 || p.Stock < 0 {
+		http.Error(w, "a product needs an SKU, a price above 0 and a stock", http.StatusBadRequest)
+		return
+	}
+	answer(w, http.StatusCreated, p, v.addProduct(r.Context(), p))
+}
+
+func (v inventory) handleList(w http.ResponseWriter, r *http.Request) {
+	rows, err := v.db.DB.QueryContext(r.Context(), `SELECT sku, name, price, free FROM products ORDER BY sku`)
+	found, err := collect(rows, err, func(p *Product) []any { return []any{&p.SKU, &p.Name, &p.Price, &p.Stock} })
+	answer(w, http.StatusOK, found, err)
+}

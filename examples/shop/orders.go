@@ -1,0 +1,145 @@
+package shop
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+)
+
+const orderTable = `CREATE TABLE IF NOT EXISTS orders (
+	id TEXT PRIMARY KEY, kind TEXT NOT NULL, customer TEXT NOT NULL, lines TEXT NOT NULL, total BIGINT NOT NULL, status TEXT NOT NULL,
+	created BIGINT NOT NULL)`
+
+// orderIndex is for Ledger, which follows the orders in the order of their creation.
+const orderIndex = `CREATE INDEX IF NOT EXISTS orders_by_creation ON orders (created)`
+
+// The kinds of an order: by who leads its fulfilment.
+const orchestrated = "orchestrated"
+
+// EngineName is the name of the engine that runs the sagas of orders.
+const EngineName = "shop"
+
+// orders owns the orders and their sagas.
+type orders struct {
+	*Service
+	engine     *saga.Engine[*sql.Tx]
+	fulfilment *saga.Saga[*sql.Tx, Order]
+}
+
+func openOrders(ctx context.Context, s *Service) (err error) {
+	o := &orders{Service: s}
+	if err := o.createTables(ctx, orderTable, orderIndex); err != nil {
+		return err
+	}
+	o.engine, err = saga.New(s.db.Store, s.outbox, saga.Config{
+		Name: EngineName, UndoTimeout: s.cfg.UndoTimeout, UndoAttempts: s.cfg.UndoAttempts, KeepEnded: s.cfg.Keep, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	for version := 1; version <= s.cfg.Version; version++ { // new orders get the last one, others continue with theirs
+		if o.fulfilment, err = saga.Register(o.engine, Fulfilment(version, s.cfg.Terms, o.become)); err != nil {
+			return err
+		}
+	}
+	sagas, err := s.relay("sagas", relay.Config{Topics: []string{o.engine.Topic()}})
+	if err != nil {
+		return err
+	}
+	replies, err := s.consume(ctx, o.engine.Topic())
+	if err != nil {
+		return err
+	}
+	o.routes()
+	return errors.Join(o.engine.Relay(sagas), o.engine.Consume(replies), s.publish(ctx, "shop.*"))
+}
+
+// place inserts an order and starts its saga, in one transaction. An order with an ID that exists is the same order.
+func (o *orders) place(ctx context.Context, order Order) error {
+	_, err := o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := o.insert(ctx, tx, order, orchestrated); err != nil {
+			return err
+		}
+		_, err := o.fulfilment.Start(ctx, tx, order, saga.ID(order.ID))
+		return err
+	})
+	return err
+}
+
+// insert inserts an order that does not exist, and publishes its state.
+func (o *orders) insert(ctx context.Context, tx *sql.Tx, order Order, kind string) error {
+	const insert = `INSERT INTO orders (id, kind, customer, lines, total, status, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT DO NOTHING`
+	lines, err := json.Marshal(order.Lines)
+	if err != nil {
+		return err
+	}
+	result, err := tx.ExecContext(ctx, insert, order.ID, kind, order.Customer, string(lines), order.Total, Pending, time.Now().UnixNano())
+	if err != nil {
+		return fmt.Errorf("insert order %s: %w", order.ID, err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return err
+	}
+	return o.announce(ctx, tx, order, Pending)
+}
+
+// become returns the change of an order to a status.
+func (o *orders) become(status Status) change {
+	return func(ctx context.Context, tx *sql.Tx, order *Order) error {
+		const update = `UPDATE orders SET status = $1, total = $2 WHERE id = $3`
+		if _, err := tx.ExecContext(ctx, update, status, order.Total, order.ID); err != nil {
+			return fmt.Errorf("order %s becomes %s: %w", order.ID, status, err)
+		}
+		return o.announce(ctx, tx, *order, status)
+	}
+}
+
+// announce publishes the state of an order, in the transaction that changes it.
+func (o *orders) announce(ctx context.Context, tx *sql.Tx, order Order, status Status) error {
+	m, err := OrderChanged.New(OrderState{ID: order.ID, Customer: order.Customer, Status: status, Total: order.Total})
+	if err != nil {
+		return err
+	}
+	_, err = o.outbox.Publish(ctx, tx, m)
+	return err
+}
+
+// cancel asks the saga of an order to turn back, and waits for its answer: why it refuses, if it does.
+func (o *orders) cancel(ctx context.Context, id, reason string) (refused string, err error) {
+	var operation string
+	_, err = o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		operation, err = o.engine.Operate(ctx, tx, id, saga.Operation{Verb: saga.Cancel, Actor: "customer", Reason: reason})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		outcome, err := o.engine.Outcome(ctx, id, operation)
+		if err != nil || outcome.Handled {
+			return outcome.Refused, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// release ends the hold of an order.
+func (o *orders) release(ctx context.Context, id string) error {
+	_, err := o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return saga.Signal(ctx, tx, o.outbox, EngineName, id, ReleaseOrder, struct{}{})
+	})
+	return err
+}

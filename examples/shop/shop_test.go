@@ -1,0 +1,176 @@
+package shop_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/examples/shop"
+	"github.com/postrider/postrider/saga/sagatest"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+// TestFulfilmentIsNeverHalf explores orders of answers, refusals and timeouts that the saga can meet: the first 5,000 states, since all
+// take an hour.
+func TestFulfilmentIsNeverHalf(t *testing.T) {
+	t.Parallel()
+	for version := 1; version <= 2; version++ {
+		sagatest.Explore(t, shop.Fulfilment(version, shop.Terms{ReviewAbove: 1}, unchanged), shop.Order{ID: "1"}, sagatest.Duplicates(0), sagatest.Limit(5_000))
+	}
+}
+
+func unchanged(shop.Status) func(context.Context, *sql.Tx, *shop.Order) error {
+	return func(context.Context, *sql.Tx, *shop.Order) error { return nil }
+}
+
+// TestOrders places an order that is shipped and one that is declined, and checks the ledger.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	for _, c := range []struct {
+		line   shop.Line
+		answer int
+		status shop.Status
+	}{
+		{shop.Line{SKU: "P-01", Quantity: 3}, http.StatusCreated, shop.Shipped},
+		{shop.Line{SKU: "P-20", Quantity: 2}, http.StatusConflict, shop.Cancelled}, // above the limit of the card
+		{shop.Line{SKU: "P-01", Quantity: 997}, http.StatusCreated, shop.Shipped},  // the rest
+		{shop.Line{SKU: "P-01", Quantity: 1}, http.StatusConflict, shop.Cancelled}, // sold out
+		{shop.Line{SKU: "P-99", Quantity: 1}, http.StatusConflict, shop.Cancelled}, // there is no such product
+	} {
+		status, order := w.post(t, c.line)
+		if status == http.StatusAccepted { // a busy machine
+			order = w.await(t, order.ID)
+		} else if status != c.answer {
+			t.Errorf("order of %+v: answer %d, want %d", c.line, status, c.answer)
+		}
+		if order.Status != c.status {
+			t.Errorf("order of %+v is %s (%s), want %s", c.line, order.Status, order.Reason, c.status)
+		}
+	}
+	tally, err := w.ledger.Totals(t.Context())
+	if err != nil || !tally.Exact() || tally.Shipped != 2 || tally.Cancelled != 3 {
+		t.Errorf("ledger: %v, %+v", err, tally)
+	}
+}
+
+// TestLedgerFindsWhatIsWrong breaks the records of each service and checks that the ledger says so.
+func TestLedgerFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ service, statement string }{
+		{"payments", `UPDATE payments SET state = 'REFUNDED'`},
+		{"payments", `INSERT INTO payments SELECT 'again', order_id, customer, amount, state FROM payments`},
+		{"payments", `INSERT INTO payments VALUES ('x', 'no order', 'x', 100, 'CAPTURED')`},
+		{"inventory", `UPDATE products SET free = free + 1 WHERE sku = 'P-01'`},
+		{"inventory", `UPDATE reservations SET state = 'RELEASED'`},
+		{"shipping", `DELETE FROM parcels`},
+		{"orders", `UPDATE orders SET status = 'CANCELLED'`},
+		{"orders", `UPDATE orders SET status = 'PENDING'`},
+	} {
+		t.Run(c.service+": "+c.statement, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			if status, order := w.post(t, shop.Line{SKU: "P-01", Quantity: 1}); status != http.StatusCreated {
+				w.await(t, order.ID)
+			}
+			if _, err := w.dbs[c.service].DB.ExecContext(t.Context(), c.statement); err != nil {
+				t.Fatal(err)
+			}
+			if tally, err := w.ledger.Totals(t.Context()); err != nil || tally.Exact() {
+				t.Errorf("%v, the ledger is exact: %+v", err, tally)
+			}
+		})
+	}
+}
+
+// world is a running shop.
+type world struct {
+	dbs    map[string]shop.Database
+	ledger *shop.Ledger
+	url    string
+}
+
+func open(t *testing.T) *world {
+	t.Helper()
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
+	url, stop, err := shop.StartJetStream(filepath.Join(dir, "jetstream"), 0)
+	must(t, err)
+	t.Cleanup(stop)
+	w := &world{dbs: make(map[string]shop.Database)}
+	for _, name := range shop.Names {
+		db, err := shop.OpenSQLite(t.Context(), filepath.Join(dir, name+".db"))
+		must(t, err)
+		t.Cleanup(func() { must(t, db.DB.Close()) })
+		s, err := shop.Open(t.Context(), name, shop.Config{
+			Database: db, Broker: shop.JetStream{URL: url, Logger: quiet}, Logger: quiet, Replenish: time.Hour,
+		})
+		must(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			must(t, <-ended)
+			must(t, s.Close())
+		})
+		w.dbs[name] = db
+		if name == "orders" {
+			w.url = s.URL()
+		}
+	}
+	w.ledger = &shop.Ledger{
+		Orders: w.dbs["orders"].DB, Inventory: w.dbs["inventory"].DB, Payments: w.dbs["payments"].DB, Shipping: w.dbs["shipping"].DB, Sagas: w.dbs["orders"],
+	}
+	return w
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) post(t *testing.T, lines ...shop.Line) (status int, order shop.OrderView) {
+	t.Helper()
+	body, err := json.Marshal(shop.Order{Customer: "customer-01", Lines: lines})
+	must(t, err)
+	answer, err := http.Post(w.url+"/orders/orchestrated", "application/json", bytes.NewReader(body))
+	must(t, err)
+	return answer.StatusCode, decode(t, answer)
+}
+
+// await waits until an order is final.
+func (w *world) await(t *testing.T, id string) shop.OrderView {
+	t.Helper()
+	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(20 * time.Millisecond) {
+		answer, err := http.Get(fmt.Sprint(w.url, "/orders/", id))
+		must(t, err)
+		if order := decode(t, answer); order.Status.Final() {
+			return order
+		}
+	}
+	t.Fatalf("order %s is not final", id)
+	return shop.OrderView{}
+}
+
+func decode(t *testing.T, answer *http.Response) (order shop.OrderView) {
+	t.Helper()
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(t, err)
+	if err := json.Unmarshal(text, &order); err != nil {
+		t.Fatalf("%d: %s", answer.StatusCode, text)
+	}
+	return order
+}

@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// advance is what transitions of definitions and of contracts have in common.
+type advance struct {
+	p   Policy
+	in  *Instance
+	s   *State // of in
+	age time.Duration
+	out Output
+}
+
+func (t *advance) event(what, step, note string) {
+	t.out.Events = append(t.out.Events, Event{What: what, Step: step, Note: note})
+}
+
+// stuck leaves a step to an operator.
+func (t *advance) stuck(path string, st *StepState, reason string) {
+	st.Status, st.Due, st.Reason = StepStuck, 0, reason
+	t.event("step.stuck", path, reason)
+}
+
+func (t *advance) refuse(format string, args ...any) { t.out.Refused = fmt.Sprintf(format, args...) }
+
+// record records an operator's verb, and why it was refused.
+func (t *advance) record(v *Verb) {
+	what := "operator." + string(v.Kind)
+	note := v.Reason
+	if t.out.Refused != "" {
+		what, note = EventRefused, string(v.Kind)+": "+t.out.Refused
+		t.out.Events = nil
+	}
+	t.out.Events = append([]Event{{What: what, Step: v.Step, Note: note}}, t.out.Events...)
+}
+
+// pause stops what is sent and the time of steps and deadline.
+func (t *advance) pause() {
+	if t.s.Paused {
+		t.refuse("the instance is paused")
+		return
+	}
+	t.s.Paused, t.s.PausedAt = true, t.age
+}
+
+// resume continues a paused instance: all its times move by the length of the pause.
+func (t *advance) resume() {
+	if !t.s.Paused {
+		t.refuse("the instance is not paused")
+		return
+	}
+	by := t.age - t.s.PausedAt
+	for _, st := range t.s.Steps {
+		if st.Due > 0 {
+			st.Due += by
+		}
+		st.Asked += by
+	}
+	if t.s.Deadline > 0 {
+		t.s.Deadline += by
+	}
+	t.s.Paused, t.s.PausedAt = false, 0
+}
+
+// check says whether a message that the definition makes can be published.
+func (t *advance) check(m *postrider.Message) error {
+	if t.p.Check == nil {
+		return nil
+	}
+	return t.p.Check(m)
+}
+
+// setTimer sets the instance's timer if it has none, or one that fires too late.
+func (t *advance) setTimer() {
+	if t.s.Paused || t.s.Ended != "" {
+		return
+	}
+	next := t.s.Deadline
+	for _, st := range t.s.Steps {
+		if st.Due > 0 && (next == 0 || st.Due < next) {
+			next = st.Due
+		}
+	}
+	if next == 0 || t.s.Timer.At > 0 && t.s.Timer.At <= next {
+		return
+	}
+	t.s.Timer = Timer{ID: t.s.Timer.ID + 1, At: next}
+	t.out.Timer = &TimerSet{ID: t.s.Timer.ID, After: max(next-t.age, time.Millisecond)}
+}
+
+// backoff is the wait after a number of attempts: random between half of and the whole of BackoffBase·2^(attempts−1), at most
+// BackoffMax. The random number is a hash, so that Advance stays a function of its arguments.
+func (t *advance) backoff(path string, attempts int) time.Duration {
+	wait := t.p.BackoffMax
+	if shift := attempts - 1; shift < 30 {
+		wait = min(wait, t.p.BackoffBase<<max(shift, 0))
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s/%d", t.in.Run, path, attempts)
+	return wait/2 + time.Duration(h.Sum64()%uint64(wait/2+1))
+}

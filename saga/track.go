@@ -1,0 +1,200 @@
+package saga
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
+)
+
+// tracked is a contract that an engine tracks.
+type tracked struct {
+	contract Contract
+	compiled *machine.Contract
+}
+
+// Track lets an engine track a contract: its consumers and relays then take the contract's events, and its instances are listed,
+// shown and decided about like those of definitions. Track all contracts, in all versions that have running instances, before the
+// relay and the consumers of the engine. A new instance has the highest version that knows its first event. Errors:
+// ErrDuplicate; otherwise everything that is wrong with the contract.
+func Track[Tx any](e *Engine[Tx], c Contract) error {
+	compiled, err := c.Compile()
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, tracked := e.contracts[c.Name][c.Version]; tracked || e.sagas[c.Name] != nil {
+		return fmt.Errorf("contract %s v%d: %w", c.Name, c.Version, ErrDuplicate)
+	}
+	if e.contracts[c.Name] == nil {
+		e.contracts[c.Name] = make(map[int]tracked)
+	}
+	e.contracts[c.Name][c.Version] = tracked{c, compiled}
+	return nil
+}
+
+// Topics are the topics of the events of all contracts that the engine tracks.
+func (e *Engine[Tx]) Topics() (topics []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, versions := range e.contracts {
+		for _, t := range versions {
+			topics = append(topics, t.compiled.Topics()...)
+		}
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
+}
+
+// eventTypes are the message types of all contracts.
+func (e *Engine[Tx]) eventTypes() (types []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, versions := range e.contracts {
+		for _, t := range versions {
+			types = append(types, t.compiled.Types()...)
+		}
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// contractsOf returns, for each contract that knows a message type, the newest version that does.
+func (e *Engine[Tx]) contractsOf(messageType string) (found []tracked) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(e.contracts)) {
+		versions := e.contracts[name]
+		for _, version := range slices.Backward(slices.Sorted(maps.Keys(versions))) {
+			if versions[version].compiled.Knows(messageType) {
+				found = append(found, versions[version])
+				break
+			}
+		}
+	}
+	return found
+}
+
+// track handles an event in the transaction tx: for each contract that knows it, it is the input of one instance.
+func (e *Engine[Tx]) track(ctx context.Context, tx Tx, m *postrider.Message) error {
+	return e.uncounted(m, func() error {
+		for _, c := range e.contractsOf(m.Type) {
+			if err := e.trackOne(ctx, tx, c, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}())
+}
+
+// trackOne makes the transition of the instance of a contract that an event belongs to. If there is none, the event begins it.
+func (e *Engine[Tx]) trackOne(ctx context.Context, tx Tx, c tracked, m *postrider.Message) error {
+	identity := c.contract.identityOf(m)
+	if identity == "" || !storable(identity) {
+		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s does not say which instance of %s it belongs to", m.Type, m.ID, c.contract.Name))
+	}
+	ids := trackedIDs(c.contract.Name, identity)
+	lookups := []store.SagaLookup{{ID: ids[0]}, {ID: ids[1]}}
+	runs, err := e.store.FindSagas(ctx, tx, lookups)
+	if err != nil {
+		return storeError{fmt.Errorf("find the instance of %s %s: %w", m.Type, m.ID, err)}
+	}
+	loaded, err := e.store.LoadSagas(ctx, tx, slices.DeleteFunc(slices.Clone(runs), func(run string) bool { return run == "" }))
+	if err != nil {
+		return storeError{fmt.Errorf("load the instance of %s %s: %w", m.Type, m.ID, err)}
+	}
+	for i := range loaded {
+		if e.tracks(c, &loaded[i]) {
+			return e.trackNext(ctx, tx, m, &loaded[i])
+		}
+	}
+	id := ids[0]
+	if runs[0] != "" { // another saga has it
+		id = ids[1]
+	}
+	existing, err := e.trackFirst(ctx, tx, c, id, m)
+	if err == nil && existing != nil && !e.tracks(c, existing) {
+		existing, err = e.trackFirst(ctx, tx, c, ids[1], m)
+	}
+	if err != nil || existing == nil {
+		return err
+	}
+	if loaded, err = e.store.LoadSagas(ctx, tx, []string{existing.Run}); err != nil {
+		return storeError{fmt.Errorf("load instance %s: %w", existing.ID, err)}
+	}
+	if len(loaded) == 0 || !e.tracks(c, &loaded[0]) {
+		return storeError{fmt.Errorf("instance %s of saga %s is in the way of that of %s %s", existing.ID, existing.Saga, m.Type, m.ID)}
+	}
+	return e.trackNext(ctx, tx, m, &loaded[0])
+}
+
+// tracks says whether an instance is one of a contract that this engine tracks.
+func (e *Engine[Tx]) tracks(c tracked, in *store.SagaInstance) bool {
+	return in.Saga == c.contract.Name && in.Kind == store.SagaChoreographed && in.Engine == e.cfg.Name
+}
+
+// trackedIDs are the IDs that the instance of a contract can have: its identity, or another one if an instance of another saga has
+// that.
+func trackedIDs(name, identity string) [2]string {
+	ids := [2]string{identity, name + "/" + identity}
+	for i, id := range ids {
+		if len(id) > postrider.MaxIDBytes {
+			sum := sha256.Sum256([]byte(id))
+			ids[i] = hex.EncodeToString(sum[:postrider.MaxIDBytes/2])
+		}
+	}
+	return ids
+}
+
+// trackNext makes the transition of an instance that exists.
+func (e *Engine[Tx]) trackNext(ctx context.Context, tx Tx, m *postrider.Message, stored *store.SagaInstance) error {
+	t, r, err := e.prepare(stored, m)
+	if err != nil {
+		return err
+	}
+	t.input, t.step = "event", m.Type
+	return e.advance(ctx, tx, r, t, machine.Input{Age: stored.Age, Event: m, Process: processOf(m)})
+}
+
+// trackFirst creates an instance with its first event, unless another instance has its ID: then it returns that one.
+func (e *Engine[Tx]) trackFirst(ctx context.Context, tx Tx, c tracked, id string, m *postrider.Message) (*store.SagaInstance, error) {
+	token := make([]byte, 16)
+	rand.Read(token) // never fails
+	t := &transition{
+		identity: store.SagaIdentity{
+			Run: postrider.NewID(), ID: id, Engine: e.cfg.Name, Saga: c.compiled.Name, Version: c.compiled.Version, Hash: c.compiled.Hash(),
+			Kind: store.SagaChoreographed, CorrelationID: correlationOf(m), Tenant: m.Tenant,
+		},
+		startedAt: time.Now(), input: "event", step: m.Type, messageID: m.ID,
+	}
+	t.before = machine.Instance{ID: id, Run: t.identity.Run, State: machine.State{Token: hex.EncodeToString(token)}}
+	var err error
+	t.after, t.out, err = c.compiled.Advance(e.policy(), t.before, machine.Input{Event: m, Process: processOf(m)})
+	if errors.Is(err, machine.ErrInput) {
+		return nil, postrider.Dead(ReasonNotApplicable, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	existing, err := e.insert(ctx, tx, t)
+	if err != nil {
+		return nil, storeError{err}
+	}
+	return existing, nil
+}
+
+// correlationOf is the correlation ID that messages get that are published while m is handled.
+func correlationOf(m *postrider.Message) string {
+	return cmp.Or(m.CorrelationID, m.ID)
+}

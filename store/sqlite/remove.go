@@ -1,0 +1,68 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
+)
+
+const (
+	// isPositionSQL: ?2 kind, ?3 beginning of the ID.
+	isPositionSQL = `kind = ?2 AND substr(id, 1, length(?3)) = ?3`
+	countKeptSQL  = `SELECT (SELECT count(*) FROM {prefix}dead WHERE relay = ?1), (SELECT count(*) FROM {prefix}attempts WHERE relay = ?1),
+		(SELECT count(*) FROM {prefix}claims WHERE consumer = ?1) + (SELECT count(*) FROM {prefix}versions WHERE consumer = ?1),
+		(SELECT count(*) FROM {prefix}watermarks WHERE consumer = ?1) + (SELECT count(*) FROM {prefix}records WHERE ` + isPositionSQL + `)`
+	registeredSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1) OR EXISTS (SELECT 1 FROM {prefix}relays WHERE relay = ?1)`
+
+	numbersOfSQL       = `SELECT number FROM {prefix}dead WHERE relay = ? ORDER BY number LIMIT +?`
+	removePositionsSQL = `DELETE FROM {prefix}records WHERE ?1 <> '' AND ` + isPositionSQL
+)
+
+// removeKeptSQLs remove what is kept about relay ?1, up to ?2 rows each.
+var removeKeptSQLs = []string{
+	`DELETE FROM {prefix}attempts WHERE (message_id, relay, at, attempt) IN (
+		SELECT message_id, relay, at, attempt FROM {prefix}attempts WHERE relay = ?1 LIMIT +?2)`,
+	`DELETE FROM {prefix}claims WHERE consumer = ?1 AND id IN (SELECT id FROM {prefix}claims WHERE consumer = ?1 LIMIT +?2)`,
+	`DELETE FROM {prefix}versions WHERE consumer = ?1 AND key IN (SELECT key FROM {prefix}versions WHERE consumer = ?1 LIMIT +?2)`,
+	`DELETE FROM {prefix}watermark_marks WHERE (consumer, partition, epoch, slot) IN (
+		SELECT consumer, partition, epoch, slot FROM {prefix}watermark_marks WHERE consumer = ?1 LIMIT +?2)`,
+	`DELETE FROM {prefix}watermarks WHERE (consumer, partition, epoch) IN (
+		SELECT consumer, partition, epoch FROM {prefix}watermarks WHERE consumer = ?1 LIMIT +?2)`,
+}
+
+// CountKept implements store.HeldReader.
+func (r records) CountKept(ctx context.Context, name string) (k store.KeptRecords, err error) {
+	err = r.get(ctx, countKeptSQL, []any{name, stored.KindPosition, stored.PositionsOf(name)}, &k.DeadLetters, &k.Attempts, &k.Processed, &k.Positions)
+	return k, err
+}
+
+// RemoveKept implements store.HeldWriter.
+func (r records) RemoveKept(ctx context.Context, name string, limit int) (int, error) {
+	var registered bool
+	if err := r.get(ctx, registeredSQL, []any{name}, &registered); err != nil {
+		return 0, err
+	}
+	if registered {
+		return 0, store.ErrRegistered
+	}
+	numbers, err := stored.Column[int64](ctx, r.txn.query, numbersOfSQL, name, limit)
+	for _, text := range []string{removeEditsSQL, removeDeadSQL} {
+		if err == nil && len(numbers) > 0 {
+			_, err = r.exec(ctx, text, list(numbers))
+		}
+	}
+	n := int64(len(numbers))
+	for _, text := range removeKeptSQLs {
+		if err == nil {
+			var removed int64
+			removed, err = r.exec(ctx, text, name, limit)
+			n += removed
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	removed, err := r.exec(ctx, removePositionsSQL, name, stored.KindPosition, stored.PositionsOf(name))
+	return int(n + removed), err
+}
