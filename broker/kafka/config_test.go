@@ -78,7 +78,7 @@ func TestConfigFaults(t *testing.T) {
 		Topics: []string{""}, Prefix: " ", Start: "middle", SessionTimeout: 1, RevokeWait: time.Hour, CommitEvery: 1, FetchBytes: 1,
 		Replicas: -1,
 	})
-	wantError(t, err, "no group is named", `topic ""`, `prefix " "`, `start "middle"`, "session timeout is 1ns", "revoke wait", "commits every",
+	wantError(t, err, "are of a group", `topic ""`, `prefix " "`, `start "middle"`, "session timeout is 1ns", "revoke wait", "commits every",
 		"fetch bytes are 1", "0 partitions with -1 replicas")
 }
 

@@ -163,7 +163,8 @@ func (s *Store) Published(ctx context.Context, tx pgx.Tx) (out []*postrider.Mess
 	if tx == nil {
 		return nil, store.ErrNoTransaction
 	}
-	rows, err := tx.Query(ctx, s.names.expand(publishedSQL))
+	// In binary, whatever the connection's mode: text depends on settings of the user's transaction, such as DateStyle.
+	rows, err := tx.Query(ctx, s.names.expand(publishedSQL), pgx.QueryExecModeDescribeExec)
 	if err != nil {
 		return nil, translate("read what was published", err)
 	}
