@@ -28,7 +28,7 @@ type examined struct {
 
 // Doctor makes the checks of the store, and those of Config.Checks: those with one of the names, or in one of the areas such as "db",
 // or all without names. A report of all of them is made at most every ten seconds. Errors: ErrInput for a name that no check has.
-func (s *Service) Doctor(ctx context.Context, p Principal, names ...string) (doctor.Report, error) {
+func (s *Service) Doctor(ctx context.Context, p Principal, names []string) (doctor.Report, error) {
 	if err := s.allow(ctx, p, "Doctor", ""); err != nil {
 		return doctor.Report{}, err
 	}

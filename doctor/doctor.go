@@ -78,9 +78,6 @@ const (
 	Passed        Outcome = "passed"
 )
 
-// Outcomes are all outcomes, worst first.
-var Outcomes = []Outcome{Faulty, Warned, CouldNotCheck, Passed}
-
 // Result is how one check ended.
 type Result struct {
 	Check   string  `json:"check"`
@@ -147,7 +144,7 @@ func (c Check) result(ctx context.Context, o Options) Result {
 		}
 		return r
 	case err != nil && ctx.Err() != nil:
-		r.Reason = fmt.Sprintf("no answer within %s", o.PerCheck)
+		r.Reason = "no answer in time"
 		return r
 	case err != nil:
 		r.Reason = err.Error()
@@ -229,20 +226,12 @@ func (r Report) Failed() bool {
 
 // Summary is a sentence: "24 checks: 1 fault, 2 warnings, 1 could not check, 20 passed".
 func (r Report) Summary() string {
-	text := plural(len(r.Results), "check") + ":"
-	for i, o := range Outcomes {
-		n := r.Count(o)
-		switch {
-		case o == CouldNotCheck || o == Passed:
-			text += fmt.Sprintf(" %d %s", n, o)
-		default:
-			text += " " + plural(n, string(o))
-		}
-		if i+1 < len(Outcomes) {
-			text += ","
-		}
+	levels := map[Level]int{}
+	for _, f := range r.Findings() {
+		levels[f.Level]++
 	}
-	return text
+	return fmt.Sprintf("%s: %s, %s, %d could not check, %d passed", plural(len(r.Results), "check"), plural(levels[Fault], "fault"),
+		plural(levels[Warning], "warning"), r.Count(CouldNotCheck), r.Count(Passed))
 }
 
 func plural(n int, noun string) string {

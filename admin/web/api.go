@@ -138,7 +138,7 @@ func (h *Handler) statusRoutes() []apiRoute {
 			return newStatusAnswer(o), err
 		}},
 		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it. Without check (names or areas, separated by commas), all checks; their report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
-			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check"))...)
+			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check")))
 		}},
 		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
 			r, err := s.Relay(c.r.Context(), c.p, c.path("relay"))

@@ -20,7 +20,7 @@ type healthData struct {
 
 func (h *Handler) health(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	h.show(w, r, p, "/health", "Health", "health", func(out *page) error {
-		report, err := h.service.Doctor(r.Context(), p)
+		report, err := h.service.Doctor(r.Context(), p, nil)
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func TestConfigFaults(t *testing.T) {
 	_, err = redisbroker.OpenSubscriber(t.Context(), "redis://127.0.0.1:1", redisbroker.SubscriberConfig{
 		Config: redisbroker.Config{Partitions: -1}, MaxAckPending: -1, ClaimAfter: 1, Poll: 1,
 	})
-	wantError(t, err, "-1 partitions", "no group is named", "topics are missing", "-1 unsettled", "keeps what it has for 1ns", "two looks is 1ns")
+	wantError(t, err, "-1 partitions", "are of a group", "topics are missing", "-1 unsettled", "keeps what it has for 1ns", "two looks is 1ns")
 	_, err = redisbroker.NewSubscriber(nil, redisbroker.SubscriberConfig{Group: "postrider-epoch-x", Topics: []string{"a"}})
 	wantError(t, err, "names with postrider-epoch- are taken")
 	_, err = redisbroker.Open(t.Context(), "redis://127.0.0.1:1", redisbroker.Config{CAFile: "/absent"})

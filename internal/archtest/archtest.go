@@ -59,7 +59,7 @@ var rules = []rule{
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
 	// These may use everything, ignoring tests.
-	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter"}},
+	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
 	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},

@@ -53,7 +53,11 @@ func serve(t *testing.T, hostile bool) site {
 	t.Helper()
 	shop, err := webtest.New(t.Context(), hostile)
 	must(t, err)
-	service := admin.New(shop, admin.Config{Name: "shop", Show: []admin.Rule{
+	text := ""
+	if hostile {
+		text = webtest.Hostile
+	}
+	service := admin.New(shop, admin.Config{Name: "shop", Checks: webtest.Checks(text), Show: []admin.Rule{
 		{Type: "*", Show: []string{"/number", "/currency", "/total", "/lines"}, Headers: []string{"trace"}},
 	}})
 	handler, err := web.New(service, web.Config{
@@ -101,7 +105,7 @@ func (s site) pages(t *testing.T) map[string]string {
 		"dead-edit": "/dead/2/edit", "dead-empty": "/dead?relay=payments", "review": "/reviews/" + review.ID, "redrive": "/redrives/1",
 		"held": "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
 		"message-dead": "/messages/" + s.shop.Dead, "message-delivered": "/messages/" + s.shop.Delivered, "key": admin.KeyPath(s.shop.Held),
-		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "activity": "/activity", "not-found": "/nowhere",
+		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "activity": "/activity", "not-found": "/nowhere",
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 )
@@ -26,6 +27,7 @@ type Store interface {
 	store.Administrator
 	store.SagaReader
 	postrider.AttemptLog
+	doctor.Checker
 }
 
 // Outbox is an opened outbox.

@@ -17,8 +17,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Checks returns the checks of a store that depend on the configuration: of its disk, and of the destinations of its relays.
-func (o *Outbox) Checks(c *config.Config, s config.Store) (out []doctor.Check) {
+// ConfiguredChecks returns the checks of a store that depend on the configuration: of its disk, and of the destinations of its relays.
+func (o *Outbox) ConfiguredChecks(c *config.Config, s config.Store) (out []doctor.Check) {
 	if !o.IsFile() { // a file has its own check
 		out = append(out, doctor.Disk(o.DataPath))
 	}

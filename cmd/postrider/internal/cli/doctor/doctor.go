@@ -41,8 +41,8 @@ destinations. Each finding says what is wrong, what happens if nobody does anyth
 A CHECK is a name such as db.clock, or an area such as db. What cannot be found out, for example for want of a right in the
 database, is not passed: it could not check, and says why.
 
-Exit codes: 0 no fault, 3 a fault (with --strict also a warning, or a check that could not), 1 a check failed or took too
-long.`,
+Exit codes: 0 no fault, 3 a fault (with --strict also a warning, or a check that could not be made), 1 a check failed or
+took too long.`,
 		Example: `  postrider doctor
   postrider doctor db schema --store postgres://ops@db/shop
   postrider doctor --config /etc/postrider.yaml --json
@@ -81,8 +81,8 @@ func (p commands) doctor(cmd *cobra.Command, o options, names []string) error {
 		return p.write(report, o)
 	}
 	defer b.Close()
-	service := admin.New(b, admin.Config{Name: b.StoreName(s), Checks: b.Checks(c, s), Command: p.Complete, Logger: logger})
-	report, err := service.Doctor(ctx, admin.Principal{Issuer: "os", Subject: p.Operator(), Role: admin.Viewer, Via: "cli"}, names...)
+	service := admin.New(b, admin.Config{Name: b.StoreName(s), Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Logger: logger})
+	report, err := service.Doctor(ctx, admin.Principal{Issuer: "os", Subject: p.Operator(), Role: admin.Viewer, Via: admin.ViaCLI}, names)
 	if errors.Is(err, admin.ErrInput) {
 		return program.Usagef("%v", err)
 	}

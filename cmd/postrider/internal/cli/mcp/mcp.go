@@ -33,8 +33,7 @@ func (p commands) command() *cobra.Command {
 message is, what failed and why. Payloads are hidden, and causes are shown without numbers and identifiers.
 
 With --role operator, an agent can also plan a redrive. A person who is signed in to the web UI approves it; no command
-does.
-MCP limits what an agent does through MCP. It does not limit an agent that has a shell and a password of the database.
+does. MCP limits what an agent does through MCP. It does not limit an agent that has a shell and a password of the database.
 
 postrider serve answers agents too, at /mcp, with a token of: postrider token create --agent`,
 		Example: `  postrider mcp --store sqlite:shop.db
@@ -62,7 +61,7 @@ func (p commands) serve(cmd *cobra.Command, as admin.Role, url string) error {
 		return err
 	}
 	defer b.Close()
-	service := admin.New(b, admin.Config{Name: b.StoreName(s), Show: serving.Rules(c.Admin.Show), Checks: b.Checks(c, s), Command: p.Complete, Logger: logger})
+	service := admin.New(b, admin.Config{Name: b.StoreName(s), Show: serving.Rules(c.Admin.Show), Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Logger: logger})
 	reads, err := web.New(service, web.Config{Logger: logger})
 	if err != nil {
 		return err
