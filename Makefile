@@ -100,6 +100,10 @@ release: programs ## commit a release and tag its modules: VERSION=v0.1.0; pushe
 release-check: programs ## install the modules and the binary from an empty folder, as users will
 	@$(BIN)/release check $(VERSION)
 
+.PHONY: modules
+modules: programs ## a module proxy with the modules as a release has them, into dist/modules: VERSION=v0.1.0
+	@$(BIN)/release modules $(VERSION)
+
 .PHONY: dist
 dist: programs ## binaries for all platforms with checksums, SBOMs and licenses: VERSION=v0.1.0, into dist
 	@$(BIN)/release dist $(VERSION)

@@ -10,5 +10,6 @@ func diskSpace(path string) (free, size int64, err error) {
 	if err := syscall.Statfs(path, &fs); err != nil {
 		return 0, 0, err
 	}
-	return int64(fs.Bavail) * int64(fs.Bsize), int64(fs.Blocks) * int64(fs.Bsize), nil
+	block := int64(fs.Bsize) //nolint:unconvert // another type on macOS
+	return int64(fs.Bavail) * block, int64(fs.Blocks) * block, nil
 }

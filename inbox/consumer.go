@@ -188,7 +188,7 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	if c.life.Err() != nil {
 		return nil // stopped before it began
 	}
-	if err := c.store.Enroll(ctx, c.cfg.Name); c.life.Err() != nil {
+	if err := c.store.Enroll(ctx, c.cfg.Name); ctx.Err() != nil || c.life.Err() != nil {
 		return nil // stopped while it began
 	} else if err != nil {
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, err)

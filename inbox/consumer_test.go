@@ -199,3 +199,43 @@ func TestTransactionIsBoundedByTime(t *testing.T) {
 		}
 	})
 }
+
+// endingStore ends the context of the consumer during its first access to the database.
+type endingStore struct {
+	*memory.Store
+	end context.CancelFunc
+}
+
+func (s endingStore) Enroll(ctx context.Context, _ string) error {
+	s.end()
+	return ctx.Err()
+}
+
+func TestRunReturnsNilIfItsContextEndsWhileItBegins(t *testing.T) {
+	t.Parallel()
+	b, err := memorybroker.New(memorybroker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // the end of the context is noticed by another goroutine, later or not
+		ctx, end := context.WithCancel(t.Context())
+		subscriber, err := b.Subscriber(memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := inbox.New(endingStore{memory.New(memory.Config{}), end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: "view", Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.HandleFunc("t", func(context.Context, *memory.Tx, *postrider.Message) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Run(ctx); err != nil {
+			t.Fatalf("run: %v", err)
+		}
+	}
+}

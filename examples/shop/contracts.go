@@ -1,5 +1,6 @@
 // Package shop is a shop of four services: orders, inventory, payments and shipping. Each has a database, an outbox, a relay and a
-// consumer of its own; a saga takes an order from stock to parcel. Read contracts.go, then fulfilment.go, then a service.
+// consumer of its own; a saga takes an order from stock to parcel. Read contracts.go, then fulfilment.go, then a service. In
+// choreography.go, the same order is fulfilled by services that react to each other's events.
 package shop
 
 import (
@@ -11,13 +12,15 @@ import (
 
 // The topics of the shop: for each service its commands, and its events.
 const (
+	OrderCommands   = "shop.orders.commands"
 	StockCommands   = "shop.stock.commands"
 	PaymentCommands = "shop.payments.commands"
 	ParcelCommands  = "shop.parcels.commands"
 
-	OrderEvents  = "shop.orders"
-	StockEvents  = "shop.stock"
-	ParcelEvents = "shop.parcels"
+	OrderEvents   = "shop.orders"
+	StockEvents   = "shop.stock"
+	PaymentEvents = "shop.payments"
+	ParcelEvents  = "shop.parcels"
 )
 
 // The steps that inventory, payments and shipping offer to sagas.
@@ -44,7 +47,7 @@ var (
 // KeyOf is the key of everything about an order, its unit of order.
 func KeyOf(order string) string { return "order/" + order }
 
-// Order is what the saga knows about an order. Its steps read it and write into it.
+// Order is what is known about an order: the data of its saga, whose steps read it and write into it, and of the events about it.
 type Order struct {
 	ID       string `json:"id"`
 	Customer string `json:"customer"`
@@ -52,9 +55,10 @@ type Order struct {
 	// Hold: the order is not shipped before its customer releases it.
 	Hold bool `json:"hold,omitzero"`
 	// Total comes from the catalog, never from the customer.
-	Total   Money  `json:"total,omitzero"`
-	Payment string `json:"payment,omitzero"`
-	Parcel  string `json:"parcel,omitzero"`
+	Total       Money  `json:"total,omitzero"`
+	Reservation string `json:"reservation,omitzero"`
+	Payment     string `json:"payment,omitzero"`
+	Parcel      string `json:"parcel,omitzero"`
 }
 
 // Line is a line of an order.

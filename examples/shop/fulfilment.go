@@ -40,7 +40,7 @@ func Fulfilment(version int, terms Terms, become func(Status) change) saga.Defin
 		saga.Request[Order, StockOrder, Reservation]{
 			Name: "reserve", Step: ReserveStock, Timeout: cmp.Or(terms.StepTimeout, 15*time.Second),
 			Command: func(o Order) StockOrder { return StockOrder{o.ID, o.Lines} },
-			Done:    func(o *Order, r Reservation) { o.Total = r.Total },
+			Done:    func(o *Order, r Reservation) { o.Reservation, o.Total = r.ID, r.Total },
 		},
 		saga.Request[Order, Charge, Receipt]{
 			Name: "charge", Step: ChargeCard, Timeout: cmp.Or(terms.StepTimeout, 15*time.Second),

@@ -44,33 +44,51 @@ func openInventory(ctx context.Context, s *Service) error {
 			return err
 		}
 	}
-	c, err := s.participate(ctx, func(p *saga.Participant[*sql.Tx]) error {
-		return saga.Handle(p, ReserveStock, v.reserve, v.release)
-	}, StockCommands, ParcelEvents)
+	if err := saga.Handle(s.participant, ReserveStock, v.reserve, v.release); err != nil {
+		return err
+	}
+	commands, events, err := s.participate(ctx, StockCommands, OrderEvents, ParcelEvents)
 	if err != nil {
 		return err
 	}
 	s.run = append(s.run, v.replenish)
 	s.mux.HandleFunc("POST /products", v.handleAdd)
 	s.mux.HandleFunc("GET /products", v.handleList)
-	return inbox.Handle(c, ParcelShipped, v.sell)
+	return errors.Join(inbox.Handle(events, ParcelShipped, v.sell), v.choreograph(commands, events))
 }
 
-// reserve takes every line of an order from the stock, or none.
+// reserve does the step ReserveStock.
 func (v inventory) reserve(ctx context.Context, tx *sql.Tx, m postrider.Typed[StockOrder]) (Reservation, error) {
+	r, err := v.take(ctx, tx, m.Data.Order, m.Data.Lines)
+	if errors.Is(err, errOutOfStock) {
+		return r, saga.Refuse("out of stock", err)
+	}
+	return r, err
+}
+
+// release undoes reserve.
+func (v inventory) release(ctx context.Context, tx *sql.Tx, o StockOrder, did Reservation) error {
+	return v.put(ctx, tx, o.Lines, did.ID)
+}
+
+// errOutOfStock: there is not enough of a product, or there is no such product.
+var errOutOfStock = errors.New("out of stock")
+
+// take takes every line of an order from the stock.
+func (v inventory) take(ctx context.Context, tx *sql.Tx, order string, lines []Line) (Reservation, error) {
 	const take = `UPDATE products SET free = free - $1 WHERE sku = $2 AND free >= $1 RETURNING price`
 	const insert = `INSERT INTO reservations (id, order_id, sku, quantity, state) VALUES ($1, $2, $3, $4, $5)`
 	r := Reservation{ID: postrider.NewID()}
-	for _, l := range slices.SortedFunc(slices.Values(m.Data.Lines), bySKU) { // in one order, so that two orders do not deadlock
+	for _, l := range slices.SortedFunc(slices.Values(lines), bySKU) { // in one order, so that two orders do not deadlock
 		var price Money
 		err := tx.QueryRowContext(ctx, take, l.Quantity, l.SKU).Scan(&price)
 		if errors.Is(err, sql.ErrNoRows) {
-			return r, saga.Refuse("out of stock", fmt.Errorf("%d of %s", l.Quantity, l.SKU))
+			return r, fmt.Errorf("%d of %s: %w", l.Quantity, l.SKU, errOutOfStock)
 		}
 		if err != nil {
 			return r, err
 		}
-		if _, err := tx.ExecContext(ctx, insert, r.ID, m.Data.Order, l.SKU, l.Quantity, reserved); err != nil {
+		if _, err := tx.ExecContext(ctx, insert, r.ID, order, l.SKU, l.Quantity, reserved); err != nil {
 			return r, err
 		}
 		r.Total += price * Money(l.Quantity)
@@ -78,19 +96,19 @@ func (v inventory) reserve(ctx context.Context, tx *sql.Tx, m postrider.Typed[St
 	return r, nil
 }
 
-func bySKU(a, b Line) int { return cmp.Compare(a.SKU, b.SKU) }
-
-// release undoes reserve.
-func (v inventory) release(ctx context.Context, tx *sql.Tx, o StockOrder, did Reservation) error {
+// put puts the lines of a reservation back into the stock.
+func (v inventory) put(ctx context.Context, tx *sql.Tx, lines []Line, reservation string) error {
 	const put = `UPDATE products SET free = free + $1 WHERE sku = $2`
-	for _, l := range slices.SortedFunc(slices.Values(o.Lines), bySKU) {
+	for _, l := range slices.SortedFunc(slices.Values(lines), bySKU) {
 		if _, err := tx.ExecContext(ctx, put, l.Quantity, l.SKU); err != nil {
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, `UPDATE reservations SET state = $1 WHERE id = $2`, released, did.ID)
+	_, err := tx.ExecContext(ctx, `UPDATE reservations SET state = $1 WHERE id = $2`, released, reservation)
 	return err
 }
+
+func bySKU(a, b Line) int { return cmp.Compare(a.SKU, b.SKU) }
 
 // sell handles the event that a parcel has left: its goods are sold.
 func (v inventory) sell(ctx context.Context, tx *sql.Tx, m postrider.Typed[Parcel]) error {

@@ -36,8 +36,8 @@ func (j JetStream) Publisher(ctx context.Context, service string) (Publisher, er
 }
 
 // Subscriber implements Broker. Without a durable consumer, the position of a service is in its own database.
-func (j JetStream) Subscriber(ctx context.Context, service string, topics []string) (Subscriber, error) {
-	url, cfg, err := j.config(service)
+func (j JetStream) Subscriber(ctx context.Context, consumer string, topics []string) (Subscriber, error) {
+	url, cfg, err := j.config(consumer)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package shop
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -15,15 +16,18 @@ import (
 //   - A shipped order has one reservation for each line, one payment of its total, and one parcel.
 //   - A cancelled order has neither goods nor parcel, and its money was refunded.
 //   - Of each product, what is free, reserved and sold is what was bought.
-//   - An order that is not final has a saga that has not ended, and the other way around.
-//   - No saga is more than 10 s past its deadline.
+//   - An order that is not final has a saga that has not ended, and the other way around. A choreographed order that is pending gets
+//     its saga within a minute, when the tracker has read that it was created.
+//   - No saga is much past its deadline.
 //
-// An order is final in the transaction that ends its saga, and nothing of it changes afterwards. So Check reads the orders first,
+// An order becomes final after everything about it was done or undone, and does not change any more. So Check reads the orders first,
 // and compares the final ones with what the other services have: each once. It keeps only orders that are not final in memory.
 type Ledger struct {
 	Orders, Inventory, Payments, Shipping *sql.DB
 	// Sagas are those of the orders service.
 	Sagas store.SagaReader
+	// OverdueAfter is how late a saga may notice its deadline. Default: 10 s.
+	OverdueAfter time.Duration
 
 	since   int64 // orders created before are final and checked
 	checked map[string]bool
@@ -49,8 +53,8 @@ func (t Tally) Exact() bool { return t.Violations == 0 }
 // slack is how much later than a younger order an older one may be committed.
 const slack = 10 * time.Second
 
-// overdueAfter is how late a saga may notice its deadline.
-const overdueAfter = 10 * time.Second
+// trackedWithin is how late the tracker may see a choreographed order.
+const trackedWithin = time.Minute
 
 // Check checks what has changed since the last call. It is not safe for concurrent use.
 func (l *Ledger) Check(ctx context.Context) (Tally, error) {
@@ -139,9 +143,9 @@ func (l *Ledger) readOrders(ctx context.Context, since int64) ([]order, error) {
 		order
 		lines string
 	}
-	const query = `SELECT id, lines, total, status, created FROM orders WHERE created >= $1 ORDER BY created`
+	const query = `SELECT id, kind, lines, total, status, created FROM orders WHERE created >= $1 ORDER BY created`
 	rows, err := l.Orders.QueryContext(ctx, query, since)
-	found, err := collect(rows, err, func(r *row) []any { return []any{&r.ID, &r.lines, &r.Total, &r.Status, &r.created} })
+	found, err := collect(rows, err, func(r *row) []any { return []any{&r.ID, &r.Kind, &r.lines, &r.Total, &r.Status, &r.created} })
 	orders := make([]order, len(found))
 	for i, r := range found {
 		orders[i] = r.order
@@ -200,6 +204,9 @@ func (l *Ledger) checkFinal(ctx context.Context, o order) error {
 
 // checkOpen checks that an order that was not final has a saga that has not ended.
 func (l *Ledger) checkOpen(ctx context.Context, o order) error {
+	if o.Kind == choreographed && (o.Status != Pending || time.Since(time.Unix(0, o.created)) < trackedWithin) {
+		return nil
+	}
 	found, err := l.Sagas.SagasByID(ctx, []string{o.ID})
 	if err != nil || len(found) == 1 && !found[0].Status.Ended() {
 		return err
@@ -237,8 +244,12 @@ func (l *Ledger) checkSagas(ctx context.Context) error {
 }
 
 func (l *Ledger) checkSaga(ctx context.Context, s store.SagaSummary) error {
-	if !s.DeadlineAt.IsZero() && s.Status == store.SagaRunning && !s.PastPivot && s.StartedAt.Add(s.Age).After(s.DeadlineAt.Add(overdueAfter)) {
-		l.broken("saga %s is running, %s after its deadline", s.ID, s.StartedAt.Add(s.Age).Sub(s.DeadlineAt))
+	late := s.StartedAt.Add(s.Age).Sub(s.DeadlineAt)
+	if !s.DeadlineAt.IsZero() && s.Kind == store.SagaOrchestrated && s.Status == store.SagaRunning && !s.PastPivot && late > cmp.Or(l.OverdueAfter, 10*time.Second) {
+		l.broken("saga %s is running, %s after its deadline", s.ID, late)
+	}
+	if s.Kind == store.SagaChoreographed { // it ends after its order
+		return nil
 	}
 	status, err := l.statusOf(ctx, s.ID)
 	if err != nil || !status.Final() {

@@ -18,7 +18,7 @@ func openLoyalty(ctx context.Context, s *Service) error {
 	if err := l.createTables(ctx, pointTable); err != nil {
 		return err
 	}
-	c, err := s.consume(ctx, OrderEvents)
+	c, err := s.listen(ctx, OrderEvents)
 	if err != nil {
 		return err
 	}

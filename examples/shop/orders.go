@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 )
@@ -20,7 +21,10 @@ const orderTable = `CREATE TABLE IF NOT EXISTS orders (
 const orderIndex = `CREATE INDEX IF NOT EXISTS orders_by_creation ON orders (created)`
 
 // The kinds of an order: by who leads its fulfilment.
-const orchestrated = "orchestrated"
+const (
+	orchestrated  = "orchestrated"
+	choreographed = "choreographed"
+)
 
 // EngineName is the name of the engine that runs the sagas of orders.
 const EngineName = "shop"
@@ -48,22 +52,37 @@ func openOrders(ctx context.Context, s *Service) (err error) {
 			return err
 		}
 	}
-	sagas, err := s.relay("sagas", relay.Config{Topics: []string{o.engine.Topic()}})
-	if err != nil {
+	if err := saga.Track(o.engine, FulfilmentByEvents(s.cfg.Terms)); err != nil {
 		return err
 	}
-	replies, err := s.consume(ctx, o.engine.Topic())
+	if err := o.runEngine(ctx); err != nil {
+		return err
+	}
+	commands, events, err := s.participate(ctx, OrderCommands, PaymentEvents, ParcelEvents)
 	if err != nil {
 		return err
 	}
 	o.routes()
-	return errors.Join(o.engine.Relay(sagas), o.engine.Consume(replies), s.publish(ctx, "shop.*"))
+	return o.choreograph(commands, events)
+}
+
+// runEngine adds the relay that runs the engine's timers and local steps, and the consumer of replies and of the contract's events.
+func (o *orders) runEngine(ctx context.Context) error {
+	sagas, err := o.relay("sagas", relay.Config{Topics: []string{o.engine.Topic()}})
+	if err != nil {
+		return err
+	}
+	replies, err := o.consume(ctx, "saga-replies", inbox.SkipUnhandled, append(o.engine.Topics(), o.engine.Topic())...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(o.engine.Relay(sagas), o.engine.Consume(replies))
 }
 
 // place inserts an order and starts its saga, in one transaction. An order with an ID that exists is the same order.
 func (o *orders) place(ctx context.Context, order Order) error {
 	_, err := o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if err := o.insert(ctx, tx, order, orchestrated); err != nil {
+		if _, err := o.insert(ctx, tx, order, orchestrated); err != nil {
 			return err
 		}
 		_, err := o.fulfilment.Start(ctx, tx, order, saga.ID(order.ID))
@@ -73,28 +92,28 @@ func (o *orders) place(ctx context.Context, order Order) error {
 }
 
 // insert inserts an order that does not exist, and publishes its state.
-func (o *orders) insert(ctx context.Context, tx *sql.Tx, order Order, kind string) error {
+func (o *orders) insert(ctx context.Context, tx *sql.Tx, order Order, kind string) (inserted bool, err error) {
 	const insert = `INSERT INTO orders (id, kind, customer, lines, total, status, created) VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT DO NOTHING`
 	lines, err := json.Marshal(order.Lines)
 	if err != nil {
-		return err
+		return false, err
 	}
 	result, err := tx.ExecContext(ctx, insert, order.ID, kind, order.Customer, string(lines), order.Total, Pending, time.Now().UnixNano())
 	if err != nil {
-		return fmt.Errorf("insert order %s: %w", order.ID, err)
+		return false, fmt.Errorf("insert order %s: %w", order.ID, err)
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return err
+		return false, err
 	}
-	return o.announce(ctx, tx, order, Pending)
+	return true, o.announce(ctx, tx, order, Pending)
 }
 
 // become returns the change of an order to a status.
 func (o *orders) become(status Status) change {
 	return func(ctx context.Context, tx *sql.Tx, order *Order) error {
-		const update = `UPDATE orders SET status = $1, total = $2 WHERE id = $3`
-		if _, err := tx.ExecContext(ctx, update, status, order.Total, order.ID); err != nil {
+		const update = `UPDATE orders SET status = $1, total = CASE CAST($2 AS BIGINT) WHEN 0 THEN total ELSE $2 END WHERE id = $3 RETURNING customer, total`
+		if err := tx.QueryRowContext(ctx, update, status, order.Total, order.ID).Scan(&order.Customer, &order.Total); err != nil {
 			return fmt.Errorf("order %s becomes %s: %w", order.ID, status, err)
 		}
 		return o.announce(ctx, tx, *order, status)
@@ -137,9 +156,12 @@ func (o *orders) cancel(ctx context.Context, id, reason string) (refused string,
 }
 
 // release ends the hold of an order.
-func (o *orders) release(ctx context.Context, id string) error {
+func (o *orders) release(ctx context.Context, order OrderView) error {
 	_, err := o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return saga.Signal(ctx, tx, o.outbox, EngineName, id, ReleaseOrder, struct{}{})
+		if order.Kind == choreographed {
+			return o.tell(ctx, tx, OrderReleased, Order{ID: order.ID, Customer: order.Customer, Lines: order.Lines, Total: order.Total})
+		}
+		return saga.Signal(ctx, tx, o.outbox, EngineName, order.ID, ReleaseOrder, struct{}{})
 	})
 	return err
 }

@@ -32,12 +32,28 @@ type OrderView struct {
 }
 
 func (o *orders) routes() {
+	o.mux.HandleFunc("POST /orders", o.handleCreate)
 	o.mux.HandleFunc("POST /orders/orchestrated", o.handlePlace)
 	o.mux.HandleFunc("GET /orders/{id}", o.handleGet)
 	o.mux.HandleFunc("PATCH /orders/{id}/cancel", o.handleCancel)
 	o.mux.HandleFunc("PATCH /orders/{id}/release", o.handleRelease)
 	o.mux.HandleFunc("GET /sagas", o.handleSagas)
 	o.mux.HandleFunc("GET /sagas/{id}", o.handleSaga)
+}
+
+// handleCreate creates an order that the services fulfil by reacting to events: 202.
+func (o *orders) handleCreate(w http.ResponseWriter, r *http.Request) {
+	order, ok := readOrder(w, r)
+	if !ok {
+		return
+	}
+	if err := o.create(r.Context(), order); err != nil {
+		answer(w, 0, nil, err)
+		return
+	}
+	w.Header().Set("Location", "/orders/"+order.ID)
+	view, err := o.view(r.Context(), order.ID)
+	answer(w, http.StatusAccepted, view, err)
 }
 
 // handlePlace places an order and waits for its end: 201 if it is shipped, 409 if it is cancelled, 202 if it takes longer than the
@@ -123,7 +139,7 @@ func (o *orders) view(ctx context.Context, id string) (v OrderView, err error) {
 	if err != nil || v.Status != Cancelled {
 		return v, err
 	}
-	result, err := o.fulfilment.Get(ctx, id)
+	result, err := o.engine.Get(ctx, id)
 	if errors.Is(err, saga.ErrNotFound) { // removed, long after its end
 		return v, nil
 	}
@@ -152,7 +168,7 @@ func (o *orders) handleCancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		_, err = o.fulfilment.Wait(ctx, id)
+		_, err = o.engine.Wait(ctx, id)
 	}
 	if err != nil && !errors.Is(err, saga.ErrPending) {
 		answer(w, 0, nil, err)
@@ -163,7 +179,11 @@ func (o *orders) handleCancel(w http.ResponseWriter, r *http.Request) {
 }
 
 func (o *orders) handleRelease(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusAccepted, nil, o.release(r.Context(), r.PathValue("id")))
+	order, err := o.view(r.Context(), r.PathValue("id"))
+	if err == nil {
+		err = o.release(r.Context(), order)
+	}
+	answer(w, http.StatusAccepted, order, err)
 }
 
 // handleSagas lists sagas, those that have not ended unless a status is given.

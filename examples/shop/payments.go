@@ -43,33 +43,54 @@ func openPayments(ctx context.Context, s *Service) error {
 	}
 	s.mux.HandleFunc("POST /accounts", p.handleAdd)
 	s.mux.HandleFunc("GET /accounts/{customer}", p.handleGet)
-	_, err := s.participate(ctx, func(participant *saga.Participant[*sql.Tx]) error {
-		return saga.Handle(participant, ChargeCard, p.charge, p.refund)
-	}, PaymentCommands)
-	return err
+	if err := saga.Handle(s.participant, ChargeCard, p.charge, p.refund); err != nil {
+		return err
+	}
+	commands, events, err := s.participate(ctx, PaymentCommands, StockEvents)
+	if err != nil {
+		return err
+	}
+	return p.choreograph(commands, events)
 }
 
-// charge charges the card of a customer.
+// charge does the step ChargeCard.
 func (p payments) charge(ctx context.Context, tx *sql.Tx, m postrider.Typed[Charge]) (Receipt, error) {
-	var card string
-	err := tx.QueryRowContext(ctx, `SELECT card FROM accounts WHERE customer = $1`, m.Data.Customer).Scan(&card)
-	switch {
-	case err != nil && !errors.Is(err, sql.ErrNoRows):
-		return Receipt{}, err
-	case card == "":
-		return Receipt{}, saga.Refuse("no card", fmt.Errorf("customer %s has no card", m.Data.Customer))
-	case m.Data.Amount > CardLimit:
-		return Receipt{}, saga.Refuse("declined", fmt.Errorf("limit %s", CardLimit))
+	payment, err := p.capture(ctx, tx, m.Data)
+	if errors.Is(err, errDeclined) {
+		return Receipt{}, saga.Refuse("declined", err)
 	}
-	r := Receipt{Payment: postrider.NewID()}
-	const insert = `INSERT INTO payments (id, order_id, customer, amount, state) VALUES ($1, $2, $3, $4, $5)`
-	_, err = tx.ExecContext(ctx, insert, r.Payment, m.Data.Order, m.Data.Customer, m.Data.Amount, paymentCaptured)
-	return r, err
+	return Receipt{Payment: payment}, err
 }
 
 // refund undoes charge.
 func (p payments) refund(ctx context.Context, tx *sql.Tx, _ Charge, did Receipt) error {
-	_, err := tx.ExecContext(ctx, `UPDATE payments SET state = $1 WHERE id = $2`, paymentRefunded, did.Payment)
+	return p.giveBack(ctx, tx, did.Payment)
+}
+
+// errDeclined: a card cannot be charged.
+var errDeclined = errors.New("declined")
+
+// capture charges the card of a customer.
+func (p payments) capture(ctx context.Context, tx *sql.Tx, c Charge) (payment string, err error) {
+	var card string
+	err = tx.QueryRowContext(ctx, `SELECT card FROM accounts WHERE customer = $1`, c.Customer).Scan(&card)
+	switch {
+	case err != nil && !errors.Is(err, sql.ErrNoRows):
+		return "", err
+	case card == "":
+		return "", fmt.Errorf("customer %s has no card: %w", c.Customer, errDeclined)
+	case c.Amount > CardLimit:
+		return "", fmt.Errorf("%s is above the limit of %s: %w", c.Amount, CardLimit, errDeclined)
+	}
+	payment = postrider.NewID()
+	const insert = `INSERT INTO payments (id, order_id, customer, amount, state) VALUES ($1, $2, $3, $4, $5)`
+	_, err = tx.ExecContext(ctx, insert, payment, c.Order, c.Customer, c.Amount, paymentCaptured)
+	return payment, err
+}
+
+// giveBack refunds a payment.
+func (p payments) giveBack(ctx context.Context, tx *sql.Tx, payment string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE payments SET state = $1 WHERE id = $2`, paymentRefunded, payment)
 	return err
 }
 

@@ -37,7 +37,7 @@ type Store interface {
 // Broker connects the services. Commands and events of a topic reach every consumer of the topic.
 type Broker interface {
 	Publisher(ctx context.Context, service string) (Publisher, error)
-	Subscriber(ctx context.Context, service string, topics []string) (Subscriber, error)
+	Subscriber(ctx context.Context, consumer string, topics []string) (Subscriber, error)
 }
 
 // Publisher and Subscriber are connections that end with their service.
@@ -85,10 +85,12 @@ type Service struct {
 	cfg    Config
 	db     Database
 	outbox *outbox.Outbox[*sql.Tx]
-	mux    *http.ServeMux
-	server net.Listener
-	run    []func(context.Context) error
-	close  []io.Closer
+	// participant does the service's steps of sagas.
+	participant *saga.Participant[*sql.Tx]
+	mux         *http.ServeMux
+	server      net.Listener
+	run         []func(context.Context) error
+	close       []io.Closer
 }
 
 // Names are the names of the four services, in the order of their ports. There are two more that only listen: view and loyalty.
@@ -121,11 +123,17 @@ func newService(name string, c Config) (*Service, error) {
 	if s.outbox, err = outbox.New(s.db.Store, outbox.Config{Source: name, Logger: c.Logger}); err != nil {
 		return s, err
 	}
+	if s.participant, err = saga.NewParticipant(s.db.Store, s.outbox, saga.ParticipantConfig{Name: name, Logger: c.Logger}); err != nil {
+		return s, err
+	}
 	if s.server, err = net.Listen("tcp", cmp.Or(c.Listen, "127.0.0.1:0")); err != nil {
 		return s, err
 	}
 	s.close = append(s.close, s.server)
 	if c.Faults != nil {
+		if addr, ok := s.server.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
+			return s, errors.New("POST /faults must not be reachable from other hosts: listen on a loopback address")
+		}
 		s.mux.HandleFunc("POST /faults", c.Faults.handle)
 	}
 	return s, nil
@@ -193,8 +201,8 @@ func (s *Service) relay(name string, c relay.Config) (*relay.Relay, error) {
 }
 
 // consume adds a consumer of topics to the service. A message that fails is tried five times within seconds, and then a dead letter.
-func (s *Service) consume(ctx context.Context, topics ...string) (*inbox.Consumer[*sql.Tx], error) {
-	subscriber, err := s.cfg.Broker.Subscriber(ctx, s.Name, topics)
+func (s *Service) consume(ctx context.Context, name string, unhandled inbox.Unhandled, topics ...string) (*inbox.Consumer[*sql.Tx], error) {
+	subscriber, err := s.cfg.Broker.Subscriber(ctx, name, topics)
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +212,8 @@ func (s *Service) consume(ctx context.Context, topics ...string) (*inbox.Consume
 		return nil, err
 	}
 	c := inbox.ConsumerConfig{
-		Name: s.Name, MaxAttempts: 5, BackoffMax: time.Second, LeaseTTL: s.cfg.LeaseTTL, KeepIDs: s.cfg.Keep, ReplayWindow: s.cfg.Keep,
-		Logger: s.cfg.Logger,
+		Name: name, Unhandled: unhandled, MaxAttempts: 5, BackoffMax: time.Second, LeaseTTL: s.cfg.LeaseTTL, KeepIDs: s.cfg.Keep,
+		ReplayWindow: s.cfg.Keep, Logger: s.cfg.Logger,
 	}
 	if s.cfg.Faults != nil {
 		c.Interceptors = []relay.Interceptor{s.cfg.Faults.intercept}
@@ -217,20 +225,21 @@ func (s *Service) consume(ctx context.Context, topics ...string) (*inbox.Consume
 	return consumer, err
 }
 
-// participate lets the service do steps of sagas, whose commands it takes from the topics.
-func (s *Service) participate(ctx context.Context, register func(*saga.Participant[*sql.Tx]) error, topics ...string) (*inbox.Consumer[*sql.Tx], error) {
-	p, err := saga.NewParticipant(s.db.Store, s.outbox, saga.ParticipantConfig{Name: s.Name, Logger: s.cfg.Logger})
-	if err != nil {
-		return nil, err
+// listen adds a consumer of events. It skips those that the service does not need.
+func (s *Service) listen(ctx context.Context, topics ...string) (*inbox.Consumer[*sql.Tx], error) {
+	return s.consume(ctx, s.Name+"-events", inbox.SkipUnhandled, topics...)
+}
+
+// participate lets the service do steps of sagas: it takes commands, listens to events, and publishes what it has to say. A command
+// that it does not know waits for a newer version of the service.
+func (s *Service) participate(ctx context.Context, commandTopic string, eventTopics ...string) (commands, events *inbox.Consumer[*sql.Tx], err error) {
+	if commands, err = s.consume(ctx, s.Name, inbox.HoldUnhandled, commandTopic); err != nil {
+		return nil, nil, err
 	}
-	if err := register(p); err != nil {
-		return nil, err
+	if events, err = s.listen(ctx, eventTopics...); err != nil {
+		return nil, nil, err
 	}
-	c, err := s.consume(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	return c, errors.Join(p.Consume(c), s.publish(ctx))
+	return commands, events, errors.Join(s.participant.Consume(commands), s.publish(ctx))
 }
 
 // createTables runs statements, one after another.

@@ -22,15 +22,24 @@ func openShipping(ctx context.Context, s *Service) error {
 	if err := h.createTables(ctx, parcelTable, parcelIndex); err != nil {
 		return err
 	}
-	_, err := s.participate(ctx, func(p *saga.Participant[*sql.Tx]) error {
-		return saga.Handle(p, ShipParcel, h.ship, nil) // nobody fetches a parcel back
-	}, ParcelCommands)
-	return err
+	if err := saga.Handle(s.participant, ShipParcel, h.ship, nil); err != nil { // nobody fetches a parcel back
+		return err
+	}
+	commands, events, err := s.participate(ctx, ParcelCommands, OrderEvents)
+	if err != nil {
+		return err
+	}
+	return h.choreograph(commands, events)
 }
 
-// ship sends the parcel of an order, and tells everybody.
+// ship does the step ShipParcel.
 func (h shipping) ship(ctx context.Context, tx *sql.Tx, m postrider.Typed[Shipment]) (Parcel, error) {
-	p := Parcel{Order: m.Data.Order, Number: postrider.NewID()}
+	return h.send(ctx, tx, m.Data.Order)
+}
+
+// send sends the parcel of an order, and tells everybody.
+func (h shipping) send(ctx context.Context, tx *sql.Tx, order string) (Parcel, error) {
+	p := Parcel{Order: order, Number: postrider.NewID()}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO parcels (number, order_id) VALUES ($1, $2)`, p.Number, p.Order); err != nil {
 		return p, err
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,34 +34,36 @@ func unchanged(shop.Status) func(context.Context, *sql.Tx, *shop.Order) error {
 	return func(context.Context, *sql.Tx, *shop.Order) error { return nil }
 }
 
-// TestOrders places an order that is shipped and one that is declined, and checks the ledger.
+// TestOrders places orders of both kinds that are shipped or cancelled, and checks the ledger.
 func TestOrders(t *testing.T) {
 	t.Parallel()
-	w := open(t)
-	for _, c := range []struct {
-		line   shop.Line
-		answer int
-		status shop.Status
-	}{
-		{shop.Line{SKU: "P-01", Quantity: 3}, http.StatusCreated, shop.Shipped},
-		{shop.Line{SKU: "P-20", Quantity: 2}, http.StatusConflict, shop.Cancelled}, // above the limit of the card
-		{shop.Line{SKU: "P-01", Quantity: 997}, http.StatusCreated, shop.Shipped},  // the rest
-		{shop.Line{SKU: "P-01", Quantity: 1}, http.StatusConflict, shop.Cancelled}, // sold out
-		{shop.Line{SKU: "P-99", Quantity: 1}, http.StatusConflict, shop.Cancelled}, // there is no such product
-	} {
-		status, order := w.post(t, c.line)
-		if status == http.StatusAccepted { // a busy machine
-			order = w.await(t, order.ID)
-		} else if status != c.answer {
-			t.Errorf("order of %+v: answer %d, want %d", c.line, status, c.answer)
-		}
-		if order.Status != c.status {
-			t.Errorf("order of %+v is %s (%s), want %s", c.line, order.Status, order.Reason, c.status)
-		}
-	}
-	tally, err := w.ledger.Totals(t.Context())
-	if err != nil || !tally.Exact() || tally.Shipped != 2 || tally.Cancelled != 3 {
-		t.Errorf("ledger: %v, %+v", err, tally)
+	for _, kind := range []string{"/orders/orchestrated", "/orders"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			for _, c := range []struct {
+				line   shop.Line
+				status shop.Status
+			}{
+				{shop.Line{SKU: "P-01", Quantity: 3}, shop.Shipped},
+				{shop.Line{SKU: "P-20", Quantity: 2}, shop.Cancelled}, // above the limit of the card
+				{shop.Line{SKU: "P-01", Quantity: 997}, shop.Shipped}, // the rest
+				{shop.Line{SKU: "P-01", Quantity: 1}, shop.Cancelled}, // sold out
+				{shop.Line{SKU: "P-99", Quantity: 1}, shop.Cancelled}, // there is no such product
+			} {
+				answer, order := w.post(t, kind, c.line)
+				if want := map[shop.Status]int{shop.Shipped: http.StatusCreated, shop.Cancelled: http.StatusConflict}[c.status]; answer != http.StatusAccepted && answer != want {
+					t.Errorf("order of %+v: answer %d, want %d", c.line, answer, want)
+				}
+				if order = w.await(t, order.ID); order.Status != c.status {
+					t.Errorf("order of %+v is %s (%s), want %s", c.line, order.Status, order.Reason, c.status)
+				}
+			}
+			tally, err := w.ledger.Totals(t.Context())
+			if err != nil || !tally.Exact() || tally.Shipped != 2 || tally.Cancelled != 3 {
+				t.Errorf("ledger: %v, %+v", err, tally)
+			}
+		})
 	}
 }
 
@@ -80,9 +83,8 @@ func TestLedgerFindsWhatIsWrong(t *testing.T) {
 		t.Run(c.service+": "+c.statement, func(t *testing.T) {
 			t.Parallel()
 			w := open(t)
-			if status, order := w.post(t, shop.Line{SKU: "P-01", Quantity: 1}); status != http.StatusCreated {
-				w.await(t, order.ID)
-			}
+			_, order := w.post(t, "/orders/orchestrated", shop.Line{SKU: "P-01", Quantity: 1})
+			w.await(t, order.ID)
 			if _, err := w.dbs[c.service].DB.ExecContext(t.Context(), c.statement); err != nil {
 				t.Fatal(err)
 			}
@@ -90,6 +92,17 @@ func TestLedgerFindsWhatIsWrong(t *testing.T) {
 				t.Errorf("%v, the ledger is exact: %+v", err, tally)
 			}
 		})
+	}
+}
+
+func TestFaultsAreLocal(t *testing.T) {
+	t.Parallel()
+	db, err := shop.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "payments.db"))
+	must(t, err)
+	defer db.DB.Close()
+	_, err = shop.Open(t.Context(), "payments", shop.Config{Database: db, Listen: ":0", Faults: new(shop.Faults)})
+	if err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("error %v, want that the address is not a loopback address", err)
 	}
 }
 
@@ -141,11 +154,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (w *world) post(t *testing.T, lines ...shop.Line) (status int, order shop.OrderView) {
+func (w *world) post(t *testing.T, path string, lines ...shop.Line) (status int, order shop.OrderView) {
 	t.Helper()
 	body, err := json.Marshal(shop.Order{Customer: "customer-01", Lines: lines})
 	must(t, err)
-	answer, err := http.Post(w.url+"/orders/orchestrated", "application/json", bytes.NewReader(body))
+	answer, err := http.Post(w.url+path, "application/json", bytes.NewReader(body))
 	must(t, err)
 	return answer.StatusCode, decode(t, answer)
 }

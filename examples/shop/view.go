@@ -19,7 +19,7 @@ func openView(ctx context.Context, s *Service) error {
 	if err := v.createTables(ctx, viewTable); err != nil {
 		return err
 	}
-	c, err := s.consume(ctx, OrderEvents)
+	c, err := s.listen(ctx, OrderEvents)
 	if err != nil {
 		return err
 	}

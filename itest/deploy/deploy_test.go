@@ -27,10 +27,13 @@ const header = `# The Helm chart in deploy/helm/postrider with its defaults and 
 # The secret "postrider" must exist (docs/operations/install.md), and the job must have ended before the deployment starts.
 `
 
+// image is the value without which no chart is rendered.
+const image = "image.repository=registry.example.com/postrider"
+
 // values are what the chart is rendered with.
 var values = map[string][]string{
-	"the plain manifests":           {"--set", "serviceMonitor.enabled=true"},
-	"one process, nothing optional": {"--set", "replicas=1,migrate.enabled=false,networkPolicy.enabled=false"},
+	"the plain manifests":           {"--set", image + ",serviceMonitor.enabled=true"},
+	"one process, nothing optional": {"--set", image + ",replicas=1,migrate.enabled=false,networkPolicy.enabled=false"},
 	"everything":                    {"--values", "testdata/everything.yaml"},
 }
 
@@ -38,7 +41,7 @@ var values = map[string][]string{
 func TestChart(t *testing.T) {
 	t.Parallel()
 	helm := servertest.Get(t, servertest.HelmBin)
-	output(t, helm, "lint", "--strict", chart)
+	output(t, helm, "lint", "--strict", "--set", image, chart)
 	for name, args := range values {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +71,7 @@ func TestChartRefusesValues(t *testing.T) {
 	t.Parallel()
 	helm := servertest.Get(t, servertest.HelmBin)
 	for _, wrong := range []string{"replica=3", "replicas=0", "image.repository=", "config.relays=null", "serviceMonitor.enable=true"} {
-		out, err := exec.CommandContext(t.Context(), helm, "template", "postrider", chart, "--kube-version", "1.37.0", "--set", wrong).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), helm, "template", "postrider", chart, "--kube-version", "1.37.0", "--set", image, "--set", wrong).CombinedOutput()
 		if err == nil {
 			t.Errorf("--set %s was accepted:\n%s", wrong, out)
 		}

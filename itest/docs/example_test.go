@@ -17,22 +17,6 @@ type Order struct{ Number int }
 
 var OrderPlaced = postrider.Define[Order]("order.placed").WithKey(func(o Order) string { return fmt.Sprint("order/", o.Number) })
 
-// place commits an order and its message, or neither.
-func place(ctx context.Context, shop *outbox.Outbox[*sql.Tx], o Order) error {
-	message, err := OrderPlaced.New(o)
-	if err != nil {
-		return err
-	}
-	_, err = shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", o.Number); err != nil {
-			return err
-		}
-		_, err := shop.Publish(ctx, tx, message)
-		return err
-	})
-	return err
-}
-
 func run(ctx context.Context, db *sql.DB, ship func(context.Context, postrider.Typed[Order]) error) error {
 	if _, err := sqlite.Migrate(ctx, db, sqlite.Config{}, sqlite.Latest); err != nil {
 		return err
@@ -52,7 +36,18 @@ func run(ctx context.Context, db *sql.DB, ship func(context.Context, postrider.T
 	if err := relay.Handle(shipping, OrderPlaced, ship); err != nil {
 		return err
 	}
-	if err := place(ctx, shop, Order{Number: 42}); err != nil {
+	message, err := OrderPlaced.New(Order{Number: 42})
+	if err != nil {
+		return err
+	}
+	_, err = shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { // commits the order and its message, or neither
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", 42); err != nil {
+			return err
+		}
+		_, err := shop.Publish(ctx, tx, message)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return shipping.Run(ctx) // delivers in order per key, also what an earlier process left

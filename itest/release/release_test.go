@@ -89,13 +89,15 @@ func TestModuleOrder(t *testing.T) {
 func small() release.Tree {
 	mod := "module " + release.Path
 	return release.Tree{
-		"go.work":      []byte("go 1.26.0\n\nuse (\n\t.\n\t./b\n)\n"),
-		"LICENSE":      []byte("Apache-2.0"),
-		"go.mod":       []byte(mod + "\n\ngo 1.26.0\n"),
-		"a.go":         []byte("package postrider\n"),
-		"b/go.mod":     []byte(mod + "/b\n\ngo 1.26.0\n\nrequire " + release.Path + " v0.0.0\n\nreplace " + release.Path + " => ../\n"),
-		"b/b.go":       []byte("package b\n\nimport _ \"" + release.Path + "\"\n"),
-		"CHANGELOG.md": []byte("# Changelog\n\n## [Unreleased]\n\n### Added\n\n- All.\n\n[Unreleased]: https://" + release.Path + "/commits/main\n"),
+		"go.work":                          []byte("go 1.26.0\n\nuse (\n\t.\n\t./b\n)\n"),
+		"LICENSE":                          []byte("Apache-2.0"),
+		"go.mod":                           []byte(mod + "\n\ngo 1.26.0\n"),
+		"a.go":                             []byte("package postrider\n"),
+		"b/go.mod":                         []byte(mod + "/b\n\ngo 1.26.0\n\nrequire " + release.Path + " v0.0.0\n\nreplace " + release.Path + " => ../\n"),
+		"b/b.go":                           []byte("package b\n\nimport _ \"" + release.Path + "\"\n"),
+		"deploy/helm/postrider/Chart.yaml": []byte("version: 0.0.1\nappVersion: 0.0.1\n"),
+		"deploy/kubernetes/postrider.yaml": []byte("image: postrider:v0.0.1\n"),
+		"CHANGELOG.md":                     []byte("# Changelog\n\n## [Unreleased]\n\n### Added\n\n- All.\n\n[Unreleased]: https://" + release.Path + "/commits/main\n"),
 	}
 }
 
@@ -145,6 +147,10 @@ func TestTag(t *testing.T) {
 		if !strings.Contains(changelog, want) {
 			t.Errorf("the changelog has no %q:\n%s", want, changelog)
 		}
+	}
+	chart := git(t, dir, "show", "v0.1.0:deploy/helm/postrider/Chart.yaml", "v0.1.0:deploy/kubernetes/postrider.yaml")
+	if chart != "version: 0.1.0\nappVersion: 0.1.0\nimage: postrider:v0.1.0\n" {
+		t.Errorf("the chart and the manifests at the tag:\n%s", chart)
 	}
 	if _, err := release.Tag(t.Context(), dir, "v0.1.0", at); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("the same version twice: %v", err)

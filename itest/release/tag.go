@@ -27,7 +27,10 @@ func Tag(ctx context.Context, root, version string, at time.Time) (tags []string
 	if err != nil {
 		return nil, err
 	}
-	after := before.with("CHANGELOG.md", []byte(changelog))
+	after, err := before.with("CHANGELOG.md", []byte(changelog)).withChart(version)
+	if err != nil {
+		return nil, err
+	}
 	r, err := Prepare(after, version)
 	if err != nil {
 		return nil, err

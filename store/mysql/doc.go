@@ -36,6 +36,12 @@
 // The cases exclude each other, so no row is returned twice. A cursor that stops at a fresh row s < e with the gaps of e is
 // correct too: only gaps up to the position count. No step waits for another transaction.
 //
+// MariaDB's snapshots are not one state. It looks at the running transactions one after another, and one that waited for
+// another may commit in between: then σ has its row without that of the transaction before it. So a second statement
+// looks for what is missing before the last row of σ. It begins after both commits and sees the first as well. The fetch then ends
+// before the first row that the second statement finds, so that a later fetch returns the two in order. What comes before that row
+// has nothing missing before it that had committed. MySQL takes a snapshot under a lock.
+//
 // σ may be old, e.g. on a connection that is routed to a replica: the argument needs one state, not the newest.
 //
 // # Gaps that never fill

@@ -54,7 +54,7 @@ type pace struct {
 }
 
 // fetch is a fetch in progress. All of it is one statement, so it sees one state of the database: a sequence that is missing in
-// it was missing when the rows after it were visible.
+// it was missing when the rows after it were visible. On MariaDB that takes leaveOutOvertaken, too.
 type fetch struct {
 	s       *Store
 	name    string // of the relay; "" to read the log without a lease
@@ -101,7 +101,8 @@ type freshGroup struct {
 	cut    bool // a row did not fit: the group ends before it
 }
 
-// Fetch implements store.Log. It is one round trip, and more if there are gaps to close, which only a named relay does.
+// Fetch implements store.Log. It is one round trip; one more on MariaDB if a sequence is missing; and more if there are
+// gaps to close, which only a named relay does.
 func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	f, err := s.newFetch(name, req)
 	if err != nil || len(req.Partitions) == 0 || len(f.parts) == 0 && name == "" {
@@ -111,6 +112,9 @@ func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) 
 		return nil, s.cfg.explain("fetch", err)
 	}
 	f.dropLost()
+	if err := f.leaveOutOvertaken(ctx); err != nil {
+		return nil, s.cfg.explain("fetch", err)
+	}
 	f.learn()
 	f.finish()
 	if name != "" { // without a name, it only reads

@@ -53,6 +53,11 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 	}
 	// In every case: after a commit, this ends the empty transaction that follows.
 	defer func() { _ = s.Rollback(context.WithoutCancel(ctx), tx) }()
+	return s.settleIn(ctx, tx, name, st)
+}
+
+// settleIn settles and commits the transaction of a connection, and begins an empty one.
+func (s *Store) settleIn(ctx context.Context, tx batcher, name string, st store.Settlement) (released []string, err error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err

@@ -202,9 +202,7 @@ func (s *Store) settleSteps(name string, in *settleInput, removed step, released
 }
 
 // runSteps sends all statements in one round trip and reads their results.
-func runSteps(ctx context.Context, on interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}, steps []step) error {
+func runSteps(ctx context.Context, on batcher, steps []step) error {
 	batch := &pgx.Batch{}
 	queueSteps(batch, steps)
 	return readSteps(on.SendBatch(ctx, batch), steps)

@@ -2,6 +2,7 @@
 //
 //	release tag v0.1.0       commit a release and tag its modules; push nothing
 //	release check [v0.1.0]   use the release as its users will, from an empty folder
+//	release modules [v0.1.0] a module proxy with the release, in dist/modules
 //	release tidy             go mod tidy in every module, with the others as they are in the work tree
 //	release dist [v0.1.0]    archives for all platforms, checksums, SBOMs and a signature, in dist
 //	release image [v0.1.0]   the container image, in dist/image
@@ -36,7 +37,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || len(args) > 2 {
-		return errors.New("want: release tag VERSION, release tidy, or release check, dist or image [VERSION]")
+		return errors.New("want: release tag VERSION, release tidy, or release check, modules, dist or image [VERSION]")
 	}
 	version := unreleased
 	if len(args) == 2 {
@@ -49,6 +50,8 @@ func run(ctx context.Context, args []string) error {
 		return release.Tidy(ctx, ".")
 	case "check":
 		return inPlace(ctx, version, func(p *release.Place) error { return p.Check(ctx, os.Stdout) })
+	case "modules":
+		return inPlace(ctx, version, func(p *release.Place) error { return p.Release.WriteProxy(filepath.Join("dist", "modules"), time.Now()) })
 	case "dist":
 		return inPlace(ctx, version, func(p *release.Place) error { return dist(ctx, p) })
 	case "image":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +33,7 @@ func (w *world) request(ctx context.Context, method, service, path string, body 
 		}
 		content = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+w.members[service].address()+path, content)
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+w.service(service).address()+path, content)
 	if err != nil {
 		return reply{}, err
 	}
@@ -48,11 +49,17 @@ func (w *world) request(ctx context.Context, method, service, path string, body 
 	return reply{answer.StatusCode, text}, err
 }
 
+// errNotFound: what is asked for does not exist, or not yet.
+var errNotFound = errors.New("not found")
+
 // get reads JSON from a service.
 func (w *world) get(ctx context.Context, service, path string, value any) error {
 	r, err := w.request(ctx, http.MethodGet, service, path, nil)
 	if err != nil {
 		return err
+	}
+	if r.status == http.StatusNotFound {
+		return fmt.Errorf("GET %s of %s: %w", path, service, errNotFound)
 	}
 	if r.status != http.StatusOK {
 		return fmt.Errorf("GET %s of %s: %d: %s", path, service, r.status, r.text())
@@ -67,9 +74,18 @@ type orderRequest struct {
 	Hold     bool        `json:"hold,omitempty"`
 }
 
-// place places an orchestrated order with an ID and waits for at most some seconds.
-func (w *world) place(ctx context.Context, id string, o orderRequest, wait int) (reply, error) {
-	return w.request(ctx, http.MethodPost, "orders", "/orders/orchestrated", o, "Idempotency-Key", id, "Prefer", fmt.Sprint("wait=", wait))
+// kind is a kind of orders, with the names of its steps.
+type kind struct{ name, path, reserve, charge string }
+
+// The kinds of orders.
+var (
+	orchestrated  = kind{"orchestrated", "/orders/orchestrated", "reserve", "charge"}
+	choreographed = kind{"choreographed", "/orders", "stock.reserved", "card.charged"}
+)
+
+// place places an order with an ID and waits for at most some seconds.
+func (w *world) place(ctx context.Context, k kind, id string, o orderRequest, wait int) (reply, error) {
+	return w.request(ctx, http.MethodPost, "orders", k.path, o, "Idempotency-Key", id, "Prefer", fmt.Sprint("wait=", wait))
 }
 
 // order reads an order.

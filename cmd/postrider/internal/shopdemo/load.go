@@ -2,6 +2,7 @@ package shopdemo
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -100,16 +101,17 @@ func (l *load) run(ctx context.Context) {
 // draw chooses the next request: half of them are orders, a tenth must be declined, a third are reads.
 func (l *load) draw() func(context.Context) error {
 	customer := fmt.Sprintf("customer-%02d", 1+l.random.IntN(50))
+	k := []kind{orchestrated, choreographed}[l.random.IntN(2)]
 	switch n := l.random.IntN(100); {
 	case n < 50:
 		o := orderRequest{Customer: customer}
 		for range 1 + l.random.IntN(2) {
 			o.Lines = append(o.Lines, shop.Line{SKU: fmt.Sprintf("P-%02d", 1+l.random.IntN(19)), Quantity: 1 + l.random.IntN(3)})
 		}
-		return func(ctx context.Context) error { return l.placeOrder(ctx, o, http.StatusCreated, &l.counts.Orders) }
+		return func(ctx context.Context) error { return l.placeOrder(ctx, k, o, shop.Shipped, &l.counts.Orders) }
 	case n < 60:
 		o := orderRequest{Customer: customer, Lines: []shop.Line{{SKU: workstation, Quantity: 2}}}
-		return func(ctx context.Context) error { return l.placeOrder(ctx, o, http.StatusConflict, &l.counts.Declined) }
+		return func(ctx context.Context) error { return l.placeOrder(ctx, k, o, shop.Cancelled, &l.counts.Declined) }
 	case n < 80:
 		return func(ctx context.Context) error { return l.read(ctx, "payments", "/accounts/"+customer) }
 	case n < 95:
@@ -128,36 +130,52 @@ func (l *load) read(ctx context.Context, service, path string) error {
 	return l.count(&l.counts.Reads, r, err, http.StatusOK)
 }
 
-// placeOrder places an order, and notes whether it got the answer that is expected.
-func (l *load) placeOrder(ctx context.Context, o orderRequest, want int, counter *int) error {
+// orderWait is how long a caller waits for the end of an order.
+const orderWait = 5 * time.Second
+
+// placeOrder places an order, waits for its end, and notes whether it is the one that is expected.
+func (l *load) placeOrder(ctx context.Context, k kind, o orderRequest, want shop.Status, counter *int) error {
 	id, begun := newOrder(), time.Now()
-	r, err := l.place(ctx, id, o, 5)
+	r, err := l.place(ctx, k, id, o, 5)
 	for attempt := 1; l.retry && attempt < 20 && (err != nil || r.status == http.StatusServiceUnavailable); attempt++ {
 		time.Sleep(500 * time.Millisecond)
-		r, err = l.place(ctx, id, o, 5)
+		r, err = l.place(ctx, k, id, o, 5)
+	}
+	if err != nil {
+		return err
+	}
+	var placed shop.OrderView
+	if err := json.Unmarshal(r.body, &placed); err != nil {
+		return fmt.Errorf("POST %s: %d: %s", k.path, r.status, r.text())
+	}
+	for !placed.Status.Final() && time.Since(begun) < orderWait {
+		time.Sleep(20 * time.Millisecond)
+		if found, err := l.order(ctx, id); err == nil {
+			placed = found
+		}
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	*counter++
 	if l.took = append(l.took, time.Since(begun)); len(l.took) > latencies {
 		l.took = slices.Delete(l.took, 0, latencies/2)
 	}
 	switch {
-	case err == nil && r.status == http.StatusAccepted:
+	case !placed.Status.Final():
 		l.counts.Late++
-		if want == http.StatusCreated {
+		if want == shop.Shipped {
 			l.late = append(l.late, id)
 		}
-		want = http.StatusAccepted
-	case err == nil && r.status == http.StatusConflict && want == http.StatusCreated:
-		l.broken = append(l.broken, "an order that could succeed did not: "+r.text())
+	case placed.Status != want:
+		l.broken = append(l.broken, fmt.Sprintf("order %s is %s instead of %s: %s", id, placed.Status, want, placed.Reason))
 	}
-	l.mu.Unlock()
-	return l.count(counter, r, err, want)
+	return nil
 }
 
 // failed returns the orders that could succeed and did not, when all are final.
 func (l *load) failed(ctx context.Context) ([]string, error) {
 	for _, id := range l.late {
-		o, err := l.world.order(ctx, id)
+		o, err := l.order(ctx, id)
 		if err != nil {
 			return l.broken, err
 		}

@@ -142,10 +142,13 @@ func (m *process) end(signal os.Signal) error {
 // world is the running shop.
 type world struct {
 	cfg     Config
+	joining sync.RWMutex // of members
 	members map[string]member
 	dbs     map[string]database
 	broker  func() // stops the broker of this process
-	ledger  *shop.Ledger
+	// ownStream: the stream is on a server of others, and is removed at the end.
+	ownStream bool
+	ledger    *shop.Ledger
 	// checking serializes the use of the ledger.
 	checking sync.Mutex
 	http     *http.Client
@@ -153,7 +156,10 @@ type world struct {
 
 // open opens databases and broker, and starts all services.
 func open(ctx context.Context, cfg Config) (w *world, err error) {
-	w = &world{cfg: cfg, members: make(map[string]member), dbs: make(map[string]database), broker: func() {}, http: &http.Client{Timeout: readyTimeout}}
+	w = &world{
+		cfg: cfg, members: make(map[string]member), dbs: make(map[string]database), broker: func() {}, ownStream: cfg.Publisher != "",
+		http: &http.Client{Timeout: readyTimeout},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -169,7 +175,7 @@ func open(ctx context.Context, cfg Config) (w *world, err error) {
 		if err != nil {
 			return w, err
 		}
-		if w.dbs[name], err = openDatabase(ctx, settings.Store); err != nil {
+		if w.dbs[name], err = w.database(ctx, name, settings.Store); err != nil {
 			return w, err
 		}
 		w.members[name] = w.member(settings, w.dbs[name])
@@ -195,11 +201,31 @@ func (w *world) join(ctx context.Context, name, database string) error {
 	if err != nil {
 		return err
 	}
-	if w.dbs[database], err = openDatabase(ctx, settings.Store); err != nil {
+	if w.dbs[database], err = w.database(ctx, database, settings.Store); err != nil {
 		return err
 	}
-	w.members[name] = w.member(settings, w.dbs[database])
-	return w.members[name].start(ctx)
+	m := w.member(settings, w.dbs[database])
+	w.joining.Lock()
+	w.members[name] = m
+	w.joining.Unlock()
+	return m.start(ctx)
+}
+
+// service returns a service that runs.
+func (w *world) service(name string) member {
+	w.joining.RLock()
+	defer w.joining.RUnlock()
+	return w.members[name]
+}
+
+// database creates and opens the database of a service.
+func (w *world) database(ctx context.Context, name, store string) (database, error) {
+	if w.cfg.Store != "" {
+		if err := createSchema(ctx, w.cfg.Store, w.cfg.schema(name)); err != nil {
+			return database{}, err
+		}
+	}
+	return openDatabase(ctx, store)
 }
 
 // member is a service of the kind that is configured.
@@ -236,6 +262,9 @@ func (w *world) close() error {
 	for _, m := range w.members {
 		errs = append(errs, m.stop())
 	}
+	removing, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	errs = append(errs, w.remove(removing))
 	for _, db := range w.dbs {
 		if db.close != nil {
 			db.close()

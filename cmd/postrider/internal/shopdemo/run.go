@@ -106,7 +106,7 @@ func (w *world) read(ctx context.Context, l *load) (f figures, err error) {
 		f.sagas[c.Status] += c.Count
 	}
 	for _, name := range shop.Names {
-		s := serviceFigures{name: name, address: w.members[name].address()}
+		s := serviceFigures{name: name, address: w.service(name).address()}
 		status, err := w.dbs[name].Store.(store.StatusReader).Status(ctx)
 		if err != nil {
 			return f, fmt.Errorf("read the status of %s: %w", name, err)

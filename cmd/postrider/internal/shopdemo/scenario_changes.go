@@ -43,7 +43,7 @@ func rebuildView(ctx context.Context, s *stage) error {
 	}
 	s.do("the service view starts")
 	counts, err := s.underLoad(ctx, func() error {
-		if err := s.members["view"].stop(); err != nil {
+		if err := s.service("view").stop(); err != nil {
 			return err
 		}
 		s.do("its database is dropped, while orders come in")
@@ -126,17 +126,17 @@ func deploy(ctx context.Context, s *stage) error {
 	if err := s.diff(ctx, n); err != nil {
 		return err
 	}
-	if err := s.members["orders"].stop(); err != nil {
+	if err := s.service("orders").stop(); err != nil {
 		return err
 	}
-	s.members["orders"].configure(func(c *Settings) { c.Limits.Version = 2 })
-	if err := s.members["orders"].start(ctx); err != nil {
+	s.service("orders").configure(func(c *Settings) { c.Limits.Version = 2 })
+	if err := s.service("orders").start(ctx); err != nil {
 		return err
 	}
 	s.do("orders is deployed with the versions 1 and 2")
 	expensive := newOrder()
 	order := orderRequest{Customer: "customer-06", Lines: []shop.Line{{SKU: workstation, Quantity: 1}}}
-	if _, err := s.place(ctx, expensive, order, 0); err != nil {
+	if _, err := s.place(ctx, orchestrated, expensive, order, 0); err != nil {
 		return err
 	}
 	if _, err := poll(ctx, patience, "the order waits for a person", func() (shownSaga, bool, error) {
@@ -177,7 +177,7 @@ func (s *stage) holdOrders(ctx context.Context, n int) ([]string, error) {
 	for i := range ids {
 		ids[i] = newOrder()
 		o := orderRequest{Customer: "customer-07", Lines: []shop.Line{{SKU: fmt.Sprintf("P-%02d", 1+i%19), Quantity: 1}}, Hold: true}
-		if _, err := s.place(ctx, ids[i], o, 0); err != nil {
+		if _, err := s.place(ctx, orchestrated, ids[i], o, 0); err != nil {
 			return nil, err
 		}
 	}

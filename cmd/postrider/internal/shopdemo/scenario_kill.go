@@ -25,6 +25,7 @@ func killServices(ctx context.Context, s *stage) error {
 	defer end()
 	var working sync.WaitGroup
 	working.Go(func() { l.run(loading) })
+	s.ledger.OverdueAfter = patience // whoever notices a deadline may be down
 	random := rand.New(rand.NewPCG(s.cfg.Seed, 2))
 	kills, next := 0, 0
 	for {
@@ -39,12 +40,12 @@ func killServices(ctx context.Context, s *stage) error {
 		if next++; next > len(shop.Names) {
 			name = shop.Names[random.IntN(len(shop.Names))]
 		}
-		if err := s.members[name].kill(); err != nil {
+		if err := s.service(name).kill(); err != nil {
 			return err
 		}
 		kills++
 		s.do("%s is killed and started again", name)
-		if err := s.members[name].start(ctx); err != nil {
+		if err := s.service(name).start(ctx); err != nil {
 			return err
 		}
 	}

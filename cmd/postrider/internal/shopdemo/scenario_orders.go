@@ -13,9 +13,9 @@ import (
 // workstation is the most expensive product: two of them are above the limit of every card.
 const workstation = "P-20"
 
-func shipOrder(ctx context.Context, s *stage) error {
-	customer, product := "customer-new", shop.Product{SKU: "P-99", Name: "Typewriter", Price: 249_00, Stock: 10}
-	if _, err := s.request(ctx, http.MethodPost, "payments", "/accounts", shop.Account{Customer: customer, Card: "4000-1234"}); err != nil {
+func shipOrders(ctx context.Context, s *stage) error {
+	product := shop.Product{SKU: "P-99", Name: "Typewriter", Price: 249_00, Stock: 10}
+	if _, err := s.request(ctx, http.MethodPost, "payments", "/accounts", shop.Account{Customer: "customer-new", Card: "4000-1234"}); err != nil {
 		return err
 	}
 	s.by("POST /accounts", "a new customer")
@@ -23,43 +23,57 @@ func shipOrder(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.by("POST /products", "a new product, 10 at %s", product.Price)
-	id := newOrder()
-	s.by("POST /orders/orchestrated", "order %s of 2 × P-99 and 1 × P-01", short(id))
+	return s.bothKinds(ctx, shipOrder)
+}
+
+func shipOrder(ctx context.Context, s *stage, k kind) error {
+	before, err := s.product(ctx, "P-99")
+	if err != nil {
+		return err
+	}
 	begun := time.Now()
-	r, err := s.place(ctx, id, orderRequest{Customer: customer, Lines: []shop.Line{{SKU: "P-99", Quantity: 2}, {SKU: "P-01", Quantity: 1}}}, 5)
+	order := orderRequest{Customer: "customer-new", Lines: []shop.Line{{SKU: "P-99", Quantity: 2}, {SKU: "P-01", Quantity: 1}}}
+	id, r, err := s.placed(ctx, k, order, 5)
 	if err != nil {
 		return err
 	}
-	took := time.Since(begun)
-	if _, err := s.await(ctx, id, 0, shop.Shipped, shop.Cancelled); err != nil {
-		return err
-	}
-	saga, err := s.printHistory(ctx, id)
+	answered := time.Since(begun)
+	shipped, err := s.await(ctx, id, 0, shop.Shipped, shop.Cancelled)
 	if err != nil {
 		return err
 	}
-	order, err := s.order(ctx, id)
+	saga, err := s.ended(ctx, id)
 	if err != nil {
 		return err
 	}
-	s.expect(r.status == http.StatusCreated || r.status == http.StatusAccepted, "the answer to the caller is %d, after %d ms", r.status, took.Milliseconds())
-	s.expect(order.Status == shop.Shipped && order.Total == 2*product.Price+9_99, "the order is %s, its total of %s is that of the catalog", order.Status, order.Total)
+	s.expect(r.status == http.StatusCreated || r.status == http.StatusAccepted, "the answer to the caller is %d, after %d ms", r.status, answered.Milliseconds())
+	s.expect(shipped.Status == shop.Shipped && shipped.Total == 2*before.Price+9_99, "the order is %s, its total of %s is that of the catalog", shipped.Status, shipped.Total)
 	s.expect(saga.Status == store.SagaCompleted, "the saga is %s", saga.Status)
 	s.expect(!saga.has("timed out", ""), "no step timed out")
-	left, err := s.product(ctx, "P-99")
-	s.expect(left.Stock == 8, "%d of 10 are left", left.Stock)
+	after, err := s.product(ctx, "P-99")
+	s.expect(after.Stock == before.Stock-2, "%d of %d are left", after.Stock, before.Stock)
 	return err
 }
 
-func cancelOrder(ctx context.Context, s *stage) error {
+// ended waits until the saga of an order has ended, and prints its history.
+func (s *stage) ended(ctx context.Context, id string) (shownSaga, error) {
+	if _, err := poll(ctx, patience, "the saga ends", func() (shownSaga, bool, error) {
+		found, err := s.saga(ctx, id)
+		return found, found.Status.Ended(), err
+	}); err != nil {
+		return shownSaga{}, err
+	}
+	return s.printHistory(ctx, id)
+}
+
+func cancelOrder(ctx context.Context, s *stage, k kind) error {
 	before, err := s.product(ctx, "P-05")
 	if err != nil {
 		return err
 	}
-	id := newOrder()
-	s.by("POST /orders/orchestrated", "order %s of 3 × P-05, to be held", short(id))
 	order := orderRequest{Customer: "customer-01", Lines: []shop.Line{{SKU: "P-05", Quantity: 3}}, Hold: true}
-	if _, err := s.place(ctx, id, order, 0); err != nil {
+	id, _, err := s.placed(ctx, k, order, 0)
+	if err != nil {
 		return err
 	}
 	confirmed, err := s.await(ctx, id, 0, shop.Confirmed)
@@ -67,7 +81,7 @@ func cancelOrder(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.do("it is %s: %s are charged, and it waits for its release", confirmed.Status, confirmed.Total)
-	r, err := s.request(ctx, http.MethodPatch, "orders", "/orders/"+id+"/cancel", nil)
+	r, err := s.cancel(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -75,7 +89,7 @@ func cancelOrder(ctx context.Context, s *stage) error {
 	if _, err := s.await(ctx, id, 0, shop.Cancelled); err != nil {
 		return err
 	}
-	saga, err := s.printHistory(ctx, id)
+	saga, err := s.ended(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -84,48 +98,49 @@ func cancelOrder(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.expect(saga.Status == store.SagaCompensated && saga.Cause == "cancelled", "the saga is %s, because it was %s", saga.Status, saga.Cause)
-	s.expect(saga.has("step.undone", "charge") && saga.has("step.undone", "reserve"), "charge and reserve are undone, in one history")
+	s.expect(saga.has("step.undone", k.charge) && saga.has("step.undone", k.reserve), "%s and %s are undone, in one history", k.charge, k.reserve)
 	s.expect(after.Stock == before.Stock, "the stock of P-05 is %d, as before", after.Stock)
-	r, err = s.request(ctx, http.MethodPatch, "orders", "/orders/"+id+"/cancel", nil)
-	if err != nil {
+	if r, err = s.cancel(ctx, id); err != nil {
 		return err
 	}
-	s.expect(r.status == http.StatusConflict, "cancelling it a second time is refused: %d %s", r.status, r.text())
+	s.expect(r.status == http.StatusConflict, "cancelling it a second time is refused: %s", r.text())
 
-	shipped := newOrder()
 	order.Hold = false
-	if _, err := s.place(ctx, shipped, order, 5); err != nil {
+	if id, _, err = s.placed(ctx, k, order, 5); err != nil {
 		return err
 	}
-	if _, err := s.await(ctx, shipped, 0, shop.Shipped); err != nil {
+	if _, err := s.await(ctx, id, 0, shop.Shipped); err != nil {
 		return err
 	}
-	r, err = s.request(ctx, http.MethodPatch, "orders", "/orders/"+shipped+"/cancel", nil)
-	if err != nil {
+	if r, err = s.cancel(ctx, id); err != nil {
 		return err
 	}
-	s.expect(r.status == http.StatusConflict, "cancelling an order that is shipped is refused: %d %s", r.status, r.text())
+	s.expect(r.status == http.StatusConflict, "cancelling an order that is shipped is refused: %s", r.text())
 	return nil
 }
 
-func declinePayment(ctx context.Context, s *stage) error {
+// cancel asks orders to cancel an order.
+func (s *stage) cancel(ctx context.Context, id string) (reply, error) {
+	return s.request(ctx, http.MethodPatch, "orders", "/orders/"+id+"/cancel", nil)
+}
+
+func declinePayment(ctx context.Context, s *stage, k kind) error {
 	before, err := s.product(ctx, workstation)
 	if err != nil {
 		return err
 	}
-	id := newOrder()
-	s.by("POST /orders/orchestrated", "order %s: 2 × %q at %s", short(id), before.Name, before.Price)
 	begun := time.Now()
-	r, err := s.place(ctx, id, orderRequest{Customer: "customer-02", Lines: []shop.Line{{SKU: workstation, Quantity: 2}}}, 5)
+	order := orderRequest{Customer: "customer-02", Lines: []shop.Line{{SKU: workstation, Quantity: 2}}}
+	id, r, err := s.placed(ctx, k, order, 5)
 	if err != nil {
 		return err
 	}
-	took := time.Since(begun)
-	order, err := s.await(ctx, id, 0, shop.Cancelled)
+	answered := time.Since(begun)
+	cancelled, err := s.await(ctx, id, 0, shop.Cancelled)
 	if err != nil {
 		return err
 	}
-	saga, err := s.printHistory(ctx, id)
+	saga, err := s.ended(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -133,10 +148,9 @@ func declinePayment(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	s.expect(r.status == http.StatusConflict || r.status == http.StatusAccepted, "the answer to the caller is %d, after %d ms: %s", r.status, took.Milliseconds(), order.Reason)
-	s.expect(saga.Status == store.SagaCompensated && saga.Cause == "refused" && strings.HasPrefix(saga.Detail, "charge declined"),
-		"the saga is %s, because of: %s %s", saga.Status, saga.Cause, saga.Detail)
-	s.expect(saga.turnsBackWith("charge", "reserve"), "the undo of reserve was sent by the transaction that took the refusal")
+	s.expect(r.status == http.StatusConflict || r.status == http.StatusAccepted, "the answer to the caller is %d, after %d ms", r.status, answered.Milliseconds())
+	s.expect(saga.Status == store.SagaCompensated && saga.Cause == "refused" && strings.Contains(saga.Detail, "declined"), "the saga is %s, because: %s", saga.Status, cancelled.Reason)
+	s.expect(saga.turnsBackWith(k.charge, k.reserve), "the undo of %s was sent by the transaction that took the refusal", k.reserve)
 	s.expect(!saga.has("timed out", ""), "no step timed out")
 	s.expect(after.Stock == before.Stock, "the stock of %s is %d, as before", workstation, after.Stock)
 	return nil

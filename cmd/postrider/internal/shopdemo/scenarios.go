@@ -24,11 +24,12 @@ type Scenario struct {
 // Scenarios are all scenarios.
 var Scenarios = []Scenario{
 	{
-		Number: 1, Title: "an order is shipped", run: shipOrder,
-		about: "A new customer orders two products. Stock is reserved, the card is charged, and the parcel leaves.",
+		Number: 1, Title: "an order is shipped", run: shipOrders,
+		about: "A new customer orders two products. Stock is reserved, the card is charged, and the parcel leaves. The order is fulfilled by an\n" +
+			"orchestrated saga, and once more by services that react to each other's events.",
 	},
 	{
-		Number: 2, Title: "an order is cancelled", run: cancelOrder,
+		Number: 2, Title: "an order is cancelled", run: both(cancelOrder),
 		about: "A customer cancels an order that is confirmed and paid, but not shipped: goods and money must go back. Cancelling it a\n" +
 			"second time is refused, and so is cancelling an order whose parcel has left.",
 	},
@@ -43,13 +44,14 @@ var Scenarios = []Scenario{
 			"once; no other service is changed or restarted.",
 	},
 	{
-		Number: 5, Title: "a payment is declined", run: declinePayment,
+		Number: 5, Title: "a payment is declined", run: both(declinePayment),
 		about: "Two workstations cost more than the limit of a card. The goods must go back at once: no timeout is waited for.",
 	},
 	{
-		Number: 6, Title: "a service does not answer", run: timeOut,
+		Number: 6, Title: "a service does not answer", run: both(timeOut),
 		about: "Payments is stopped, and an order is placed. When the charge times out, the saga turns back. When payments is back, it finds\n" +
-			"the command and its undo: whatever it does first, no money is kept.",
+			"the command and its undo: whatever it does first, no money is kept. A choreographed order can also be shipped in the end, if its\n" +
+			"parcel leaves before shipping hears that it must not: never half.",
 	},
 	{
 		Number: 7, Title: "a dead letter is redriven", run: redrive,
@@ -70,6 +72,11 @@ var Scenarios = []Scenario{
 		Number: 10, Title: "services are killed", run: killServices, processes: true, limits: Limits{LeaseTTL: 5 * time.Second},
 		about: "Each service is a process. While orders come in, one after another is killed, as by kill -9, and started again.",
 	},
+}
+
+// both is a scenario with an order of each kind.
+func both(run func(context.Context, *stage, kind) error) func(context.Context, *stage) error {
+	return func(ctx context.Context, s *stage) error { return s.bothKinds(ctx, run) }
 }
 
 // ErrNoScenario: there is no scenario of this number.

@@ -2,6 +2,7 @@ package shopdemo
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/examples/shop"
+	"github.com/postrider/postrider/store/postgres"
 )
 
 // RunService runs one service until ctx ends: what each process of the shop does.
@@ -61,10 +63,15 @@ func openDatabase(ctx context.Context, address string) (database, error) {
 	if err != nil {
 		return database{}, err
 	}
-	store, ok := box.Transactions.(shop.Store)
+	under, ok := box.Transactions.(*postgres.SQLStore)
 	if !ok {
 		box.Close()
 		return database{}, errors.New("the shop runs on SQLite and PostgreSQL")
+	}
+	store, err := under.SQLTx(ctx, box.DB)
+	if err != nil {
+		box.Close()
+		return database{}, err
 	}
 	return database{shop.Database{Store: store, DB: box.DB}, box.Close}, nil
 }
@@ -78,9 +85,25 @@ func (c Config) storeOf(service string) (string, error) {
 	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") {
 		return "", errors.New("the shop runs on SQLite and PostgreSQL: write --store postgres://user@host/database")
 	}
-	query, schema := u.Query(), c.Name+"_"+service
+	query, schema := u.Query(), c.schema(service)
 	query.Set("schema", schema)
 	query.Set("search_path", schema)
 	u.RawQuery = query.Encode()
 	return u.String(), nil
+}
+
+// schema is the name of the schema of a service on PostgreSQL.
+func (c Config) schema(service string) string { return c.Name + "_" + service }
+
+// createSchema creates a schema in a PostgreSQL database.
+func createSchema(ctx context.Context, address, schema string) error {
+	db, err := sql.Open("pgx", address)
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+schema); err != nil {
+		return fmt.Errorf("create the schema %s: %w", schema, err)
+	}
+	return nil
 }

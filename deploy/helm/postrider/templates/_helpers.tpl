@@ -32,3 +32,8 @@ fsGroup: 65532
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+
+{{- define "postrider.config" -}}
+{{- $own := dict "http" (dict "listen" ":8080") "telemetry" (dict "metrics" ":8080") "stop_timeout" (printf "%ds" (int .Values.stopTimeoutSeconds)) }}
+{{- mergeOverwrite (deepCopy .Values.config) $own | toYaml }}
+{{- end }}

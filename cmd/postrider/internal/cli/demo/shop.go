@@ -35,8 +35,8 @@ func (p commands) shopCommand() *cobra.Command {
 		Use:   "shop",
 		Short: "Watch four services fulfil orders as sagas, and break them on purpose",
 		Long: `Run a shop of four services: orders, inventory, payments and shipping. Each has a database, an outbox, a relay and a
-consumer of its own. A saga takes each order from stock to parcel, or undoes what was done. The code is
-examples/shop, for reading.
+consumer of its own. A saga takes each order from stock to parcel, or undoes what was done. The code, for reading, is in
+examples/shop.
 
 By default it runs on SQLite files and a JetStream server in this process, with a load of orders, until it is interrupted or
 --for has passed. The services listen on ports 8081 to 8084. A ledger compares what they have recorded, all the time:
@@ -74,7 +74,7 @@ charges less refunds are the value of shipped orders, goods are free, reserved o
 func scenarioList() string {
 	var b strings.Builder
 	for _, s := range shopdemo.Scenarios {
-		fmt.Fprintf(&b, "  %2d  %s\n", s.Number, s.Title)
+		fmt.Fprintf(&b, "  %2d  %s.\n", s.Number, s.Title)
 	}
 	return b.String()
 }

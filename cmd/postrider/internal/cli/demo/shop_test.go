@@ -1,0 +1,62 @@
+package demo_test
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/internal/servertest"
+)
+
+func TestShop(t *testing.T) {
+	t.Parallel()
+	out := clitest.OK(t, "demo", "shop", "--for", "4s", "--port", "0", "--seed", "7")
+	clitest.Contains(t, out, "postrider demo shop: one process, SQLite, JetStream in this process, load ambient, seed 7",
+		"ledger: exact", "the shop closes", "Every promise was kept.", "ledger exact")
+	if strings.Contains(out, "\x1b") {
+		t.Error("there are escape sequences although it is no terminal")
+	}
+}
+
+func TestShopFlags(t *testing.T) {
+	t.Parallel()
+	clitest.Contains(t, clitest.OK(t, "demo", "shop", "--print-config"), "load: ambient\n", "step-timeout: 15s\n", "port: 8081\n")
+	clitest.Fails(t, program.ExitUsage, "there is no such scenario", "demo", "shop", "--scenario", "99")
+	clitest.Fails(t, program.ExitUsage, `"heavy" is no load`, "demo", "shop", "--load", "heavy")
+	clitest.Fails(t, program.ExitFailed, "the shop runs on SQLite and PostgreSQL", "demo", "shop", "--store", "mysql://root@127.0.0.1/x")
+}
+
+// TestBothKindsAreShownAlike: the sagas of an orchestrated and of a choreographed order have the same columns.
+func TestBothKindsAreShownAlike(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	clitest.Contains(t, clitest.OK(t, "demo", "shop", "--scenario", "5", "--port", "0", "--dir", dir), "ledger exact", "The order is choreographed:")
+	store := "sqlite:" + filepath.Join(dir, "orders.db")
+	list := clitest.OK(t, "saga", "list", "--status", "compensated", "--store", store)
+	clitest.Contains(t, list, "order-fulfilment ", "order-fulfilment-by-events ")
+	columns := make(map[string][]string)
+	for _, id := range regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}`).FindAllString(list, -1) {
+		var shown map[string]any
+		if err := json.Unmarshal([]byte(clitest.OK(t, "saga", "show", id, "--json", "--store", store)), &shown); err != nil {
+			t.Fatal(err)
+		}
+		delete(shown, "key") // of the definition; a contract has none
+		columns[shown["kind"].(string)] = slices.Sorted(maps.Keys(shown))
+	}
+	if len(columns) != 2 || !slices.Equal(columns["orchestrated"], columns["choreographed"]) {
+		t.Errorf("columns:\n%v", columns)
+	}
+}
+
+func TestShopOnServers(t *testing.T) {
+	t.Parallel()
+	out := clitest.OK(t, "demo", "shop", "--for", "4s", "--port", "0", "--load", "20",
+		"--store", servertest.Get(t, servertest.Postgres), "--publisher", servertest.Get(t, servertest.NATS))
+	clitest.Contains(t, out, "Every promise was kept.", "ledger exact")
+}

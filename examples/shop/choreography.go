@@ -1,0 +1,233 @@
+package shop
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/saga"
+)
+
+// The same order without anyone in charge: each service reacts to an event and publishes the next. The correlation ID of all
+// messages about an order is the order's ID.
+var (
+	OrderCreated     = orderEvent("order.created", OrderEvents)
+	StockReserved    = orderEvent("stock.reserved", StockEvents)
+	StockUnavailable = orderEvent("stock.unavailable", StockEvents)
+	CardCharged      = orderEvent("card.charged", PaymentEvents)
+	CardDeclined     = orderEvent("card.declined", PaymentEvents)
+	OrderConfirmed   = orderEvent("order.confirmed", OrderEvents)
+	OrderReleased    = orderEvent("order.released", OrderEvents)
+	OrderShipped     = orderEvent("order.shipped", ParcelEvents)
+)
+
+// The requests to undo them, and the events that confirm that they are undone.
+var (
+	CancelOrder    = orderEvent("order.cancel", OrderCommands)
+	OrderCancelled = orderEvent("order.cancelled", OrderEvents)
+	ReleaseStock   = orderEvent("stock.release", StockCommands)
+	StockReleased  = orderEvent("stock.released", StockEvents)
+	RefundCard     = orderEvent("card.refund", PaymentCommands)
+	CardRefunded   = orderEvent("card.refunded", PaymentEvents)
+	StopParcel     = orderEvent("parcel.stop", ParcelCommands)
+	ParcelStopped  = orderEvent("parcel.stopped", ParcelEvents)
+)
+
+func orderEvent(messageType, topic string) postrider.Definition[Order] {
+	return postrider.Define[Order](messageType).WithTopic(topic).WithKey(func(o Order) string { return KeyOf(o.ID) })
+}
+
+// cancelWithin is how long an order can be cancelled after it was confirmed, if its parcel has not left.
+const cancelWithin = 72 * time.Hour
+
+// FulfilmentByEvents is the one place that has the whole. The services do not know it; the engine of orders tracks it.
+func FulfilmentByEvents(terms Terms) saga.Contract {
+	within := cmp.Or(terms.StepTimeout, 15*time.Second)
+	return saga.Contract{
+		Name: FulfilmentName + "-by-events", Version: 1, Deadline: cmp.Or(terms.Deadline, 60*time.Second), CancelWithin: cancelWithin,
+		Events: []saga.Event{
+			{On: OrderCreated, Service: "orders", Start: true, Undo: CancelOrder, Undone: OrderCancelled},
+			{
+				On: StockReserved, Service: "inventory", After: saga.Defs{OrderCreated}, Fails: saga.Defs{StockUnavailable}, Within: within,
+				Undo: ReleaseStock, Undone: StockReleased,
+			},
+			{
+				On: CardCharged, Service: "payments", After: saga.Defs{StockReserved}, Fails: saga.Defs{CardDeclined}, Within: within,
+				Undo: RefundCard, Undone: CardRefunded,
+			},
+			{On: OrderConfirmed, Service: "orders", After: saga.Defs{CardCharged}, Within: within, End: true, NoUndo: true}, // see cancelCreated
+			{
+				On: OrderShipped, Service: "shipping", After: saga.Defs{OrderConfirmed}, Optional: true, Pivot: true,
+				Undo: StopParcel, Undone: ParcelStopped,
+			},
+		},
+	}
+}
+
+// idOf is the order that a message is about: an undo of something that the tracker has not seen has no data.
+func idOf(m postrider.Typed[Order]) Order { return Order{ID: m.CorrelationID} }
+
+// In orders.
+
+// create inserts an order and publishes that it was created.
+func (o *orders) create(ctx context.Context, order Order) error {
+	_, err := o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		inserted, err := o.insert(ctx, tx, order, choreographed)
+		if err != nil || !inserted {
+			return err
+		}
+		return o.tell(ctx, tx, OrderCreated, order)
+	})
+	return err
+}
+
+// tell publishes an event about an order.
+func (o *orders) tell(ctx context.Context, tx *sql.Tx, event postrider.Definition[Order], order Order) error {
+	m, err := event.New(order)
+	if err != nil {
+		return err
+	}
+	m.CorrelationID = order.ID
+	_, err = o.outbox.Publish(ctx, tx, m)
+	return err
+}
+
+// confirm confirms an order whose card was charged.
+func (o *orders) confirm(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+	return o.participant.Do(ctx, tx, "confirm", func(ctx context.Context) (*postrider.Message, error) {
+		if err := o.become(Confirmed)(ctx, tx, &m.Data); err != nil {
+			return nil, err
+		}
+		return OrderConfirmed.New(m.Data)
+	})
+}
+
+// cancelCreated undoes an order, confirmed or not. It will not be confirmed any more.
+func (o *orders) cancelCreated(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+	return o.participant.Undo(ctx, tx, "confirm", func(ctx context.Context, _ *postrider.Message) (*postrider.Message, error) {
+		order := idOf(m)
+		if err := o.become(Cancelled)(ctx, tx, &order); err != nil {
+			return nil, err
+		}
+		return OrderCancelled.New(order)
+	})
+}
+
+// shipped handles the event that the parcel of an order has left.
+func (o *orders) shipped(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+	return o.become(Shipped)(ctx, tx, &m.Data)
+}
+
+func (o *orders) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
+	return errors.Join(
+		inbox.Handle(commands, CancelOrder, o.cancelCreated),
+		inbox.Handle(events, CardCharged, o.confirm),
+		inbox.Handle(events, OrderShipped, o.shipped),
+	)
+}
+
+// In inventory.
+
+func (v inventory) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
+	return errors.Join(
+		inbox.Handle(events, OrderCreated, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+			return v.participant.Do(ctx, tx, "reserve", func(ctx context.Context) (*postrider.Message, error) {
+				r, err := v.take(ctx, tx, m.Data.ID, m.Data.Lines)
+				if errors.Is(err, errOutOfStock) {
+					return saga.RefuseWith(StockUnavailable.New(m.Data))
+				}
+				if err != nil {
+					return nil, err
+				}
+				m.Data.Reservation, m.Data.Total = r.ID, r.Total
+				return StockReserved.New(m.Data)
+			})
+		}),
+		inbox.Handle(commands, ReleaseStock, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+			return v.participant.Undo(ctx, tx, "reserve", func(ctx context.Context, did *postrider.Message) (*postrider.Message, error) {
+				if did == nil { // nothing was reserved, and now nothing will be
+					return StockReleased.New(idOf(m))
+				}
+				reserved, err := StockReserved.Decode(did)
+				if err == nil {
+					err = v.put(ctx, tx, reserved.Data.Lines, reserved.Data.Reservation)
+				}
+				if err != nil {
+					return nil, err
+				}
+				return StockReleased.New(reserved.Data)
+			})
+		}),
+	)
+}
+
+// In payments.
+
+func (p payments) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
+	return errors.Join(
+		inbox.Handle(events, StockReserved, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+			return p.participant.Do(ctx, tx, "charge", func(ctx context.Context) (*postrider.Message, error) {
+				payment, err := p.capture(ctx, tx, Charge{m.Data.ID, m.Data.Customer, m.Data.Total})
+				if errors.Is(err, errDeclined) {
+					return saga.RefuseWith(CardDeclined.New(m.Data))
+				}
+				if err != nil {
+					return nil, err
+				}
+				m.Data.Payment = payment
+				return CardCharged.New(m.Data)
+			})
+		}),
+		inbox.Handle(commands, RefundCard, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+			return p.participant.Undo(ctx, tx, "charge", func(ctx context.Context, did *postrider.Message) (*postrider.Message, error) {
+				if did == nil {
+					return CardRefunded.New(idOf(m))
+				}
+				charged, err := CardCharged.Decode(did)
+				if err == nil {
+					err = p.giveBack(ctx, tx, charged.Data.Payment)
+				}
+				if err != nil {
+					return nil, err
+				}
+				return CardRefunded.New(charged.Data)
+			})
+		}),
+	)
+}
+
+// In shipping.
+
+// shipConfirmed ships an order that is confirmed, unless it is held, or released.
+func (h shipping) shipConfirmed(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+	if m.Data.Hold {
+		return nil
+	}
+	return h.participant.Do(ctx, tx, "ship", func(ctx context.Context) (*postrider.Message, error) {
+		parcel, err := h.send(ctx, tx, m.Data.ID)
+		if err != nil {
+			return nil, err
+		}
+		m.Data.Parcel = parcel.Number
+		return OrderShipped.New(m.Data)
+	})
+}
+
+func (h shipping) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
+	return errors.Join(
+		inbox.Handle(events, OrderConfirmed, h.shipConfirmed),
+		inbox.Handle(events, OrderReleased, h.shipConfirmed),
+		inbox.Handle(commands, StopParcel, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+			return h.participant.Undo(ctx, tx, "ship", func(_ context.Context, did *postrider.Message) (*postrider.Message, error) {
+				if did != nil {
+					return nil, saga.ErrCannotUndo // the parcel has left
+				}
+				return ParcelStopped.New(idOf(m))
+			})
+		}),
+	)
+}
