@@ -5,6 +5,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN := .cache/bin
+# All programs are built as the released binary is, so that they share what was compiled.
+BUILD := CGO_ENABLED=0 go build -trimpath
 # Each module is checked by itself, as its users build it.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 # Seconds of load for `make torture`, and time for each target of `make fuzz`.
@@ -128,15 +130,15 @@ $(SITE)/ready: site/requirements.txt Makefile
 
 .PHONY: programs
 programs:
-	@go build -o $(BIN)/ ./itest/cmd/... ./cmd/postrider
+	@$(BUILD) -o $(BIN)/ ./itest/cmd/... ./cmd/postrider
 
 $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale: tools/go.mod tools/go.sum
 	@echo "building the tools of tools/go.mod (some minutes the first time)"
-	@cd tools && GOWORK=off go build -o ../$(BIN)/ tool
+	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ tool
 	@touch $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale
 
 $(BIN)/nats-server: tools/go.mod tools/go.sum
-	@cd tools && GOWORK=off go build -o ../$(BIN)/ github.com/nats-io/nats-server/v2
+	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ github.com/nats-io/nats-server/v2
 	@touch $(BIN)/nats-server
 
 .PHONY: clean

@@ -38,23 +38,6 @@ var here = []release.Target{{OS: runtime.GOOS, Arch: runtime.GOARCH}}
 
 var stamp = release.Stamp{Version: "v0.0.1-test", Revision: "0123456789abcdef", Time: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
 
-// newPlace returns a folder with a release of the work tree.
-func newPlace(t *testing.T) *release.Place {
-	t.Helper()
-	r, err := release.Prepare(readTree(t), stamp.Version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	place, err := release.NewPlace(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := place.Put(r); err != nil {
-		t.Fatal(err)
-	}
-	return place
-}
-
 // TestReproducible: the same commit gives the same files, in whichever folders they are built. They have what a release needs.
 func TestReproducible(t *testing.T) {
 	public, private, err := minisign.GenerateKey(rand.Reader)

@@ -41,7 +41,7 @@ func (p *Place) notices(ctx context.Context, info *buildinfo.BuildInfo) ([]byte,
 		if err != nil {
 			return nil, err
 		}
-		if err := addNotices(&out, m.Path+" "+m.Version, filepath.Join(p.Dir, "modules", filepath.FromSlash(name)+"@"+version)); err != nil {
+		if err := addNotices(&out, m.Path+" "+m.Version, filepath.Join(p.modules, filepath.FromSlash(name)+"@"+version)); err != nil {
 			return nil, err
 		}
 	}

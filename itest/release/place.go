@@ -16,21 +16,22 @@ import (
 type Place struct {
 	Dir     string
 	Release *Release
+	modules string // the folder of its module cache
 	env     []string
 }
 
-// NewPlace returns a place in an empty folder. Modules of others come from this machine's module cache if they are in it, otherwise
-// from the public proxy.
-func NewPlace(ctx context.Context, dir string) (*Place, error) {
+// NewPlace returns a place in an empty folder, with a module cache in another one, which several places of one release can share.
+// Modules of others come from this machine's module cache if they are in it, otherwise from the public proxy.
+func NewPlace(ctx context.Context, dir, modules string) (*Place, error) {
 	public, err := output(exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY"))
 	if err != nil {
 		return nil, err
 	}
 	cache, proxies, _ := strings.Cut(strings.TrimSpace(public), "\n")
-	p, bin := &Place{Dir: dir}, filepath.Join(dir, "bin")
+	p, bin := &Place{Dir: dir, modules: modules}, filepath.Join(dir, "bin")
 	p.env = []string{
 		"GOPROXY=" + strings.Join([]string{"file://" + p.proxy(), "file://" + filepath.Join(cache, "cache", "download"), cmp.Or(proxies, "off")}, ","),
-		"GOMODCACHE=" + filepath.Join(dir, "modules"),
+		"GOMODCACHE=" + modules,
 		"GONOSUMDB=" + Path, // the checksum database has no version that is not published
 		"GOFLAGS=-modcacherw -trimpath -buildvcs=false",
 		"GOWORK=off",

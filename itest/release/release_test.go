@@ -28,17 +28,7 @@ func readTree(t *testing.T) release.Tree {
 // program builds and runs, and the binary installs and runs.
 func TestInstallable(t *testing.T) {
 	t.Parallel()
-	r, err := release.Prepare(readTree(t), "v0.0.1-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	place, err := release.NewPlace(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := place.Put(r); err != nil {
-		t.Fatal(err)
-	}
+	place := newPlace(t)
 	if err := place.Check(t.Context(), t.Output()); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func Tidy(ctx context.Context, root string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	place, err := NewPlace(ctx, dir)
+	place, err := NewPlace(ctx, dir, filepath.Join(dir, "modules"))
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func inPlace(ctx context.Context, version string, f func(*release.Place) error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	place, err := release.NewPlace(ctx, dir)
+	place, err := release.NewPlace(ctx, dir, filepath.Join(dir, "modules"))
 	if err != nil {
 		return err
 	}

@@ -110,9 +110,9 @@ func (s *supply) buildProgram(variable servertest.Name) (string, error) {
 		return "", fmt.Errorf("the version of %s is unknown: %w, or set %s", pkg, err, variable)
 	}
 	bin := filepath.Join(root, ".cache", "bin", path.Base(strings.TrimSuffix(pkg, "/v2")))
-	build := exec.CommandContext(s.ctx, "go", "build", "-o", bin, pkg)
+	build := exec.CommandContext(s.ctx, "go", "build", "-trimpath", "-o", bin, pkg)
 	build.Dir = filepath.Join(root, folder)
-	build.Env = append(os.Environ(), "GOWORK=off") // the tools' dependencies are not the project's
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off") // the tools' dependencies are not the project's
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s in %s: %w\n%s", pkg, build.Dir, err, out)
 	}
