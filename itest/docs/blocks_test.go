@@ -82,11 +82,7 @@ var siteLink = regexp.MustCompile(`\]\(([^)]+)\)`)
 // TestForModels: the pages that docs/llms.txt names exist.
 func TestForModels(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "docs/llms.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	links := siteLink.FindAllStringSubmatch(string(text), -1)
+	links := siteLink.FindAllStringSubmatch(read(t, "docs/llms.txt"), -1)
 	for _, m := range links {
 		if _, err := os.Stat(filepath.Join(root, "docs", m[1])); err != nil {
 			t.Errorf("docs/llms.txt: %v", err)
@@ -100,11 +96,7 @@ func TestForModels(t *testing.T) {
 // TestReadmeIsShort: the README is read in a minute.
 func TestReadmeIsShort(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines := strings.Count(string(text), "\n"); lines > 120 {
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 120 {
 		t.Errorf("README.md has %d lines, want 120 at most", lines)
 	}
 }
