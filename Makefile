@@ -114,6 +114,10 @@ dist: programs ## binaries for all platforms with checksums, SBOMs and licenses:
 image: programs ## the container image for linux/amd64 and linux/arm64, into dist/image
 	@$(BIN)/release image $(VERSION)
 
+.PHONY: chart
+chart: programs ## check the Helm chart with Helm, and write the manifests that are made from it
+	@cd itest/deploy && ../../$(BIN)/withservers go test -run TestChart -count=1 . -update
+
 SITE := .cache/site
 SITE_DIR ?= dist/site
 MERMAID := 12.3.0

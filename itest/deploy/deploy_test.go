@@ -3,10 +3,16 @@ package deploy_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"errors"
 	"flag"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,16 +20,19 @@ import (
 )
 
 const (
-	chart     = "../../deploy/helm/postrider"
-	manifests = "../../deploy/kubernetes/postrider.yaml"
-	unit      = "../../deploy/systemd/postrider-relay.service"
-	schemas   = "testdata/schemas/{{.ResourceKind}}{{.KindSuffix}}.json"
+	root       = "../.."
+	chart      = "deploy/helm/postrider"
+	manifests  = "deploy/kubernetes/postrider.yaml"
+	everything = "itest/deploy/testdata/everything.yaml"
+	unit       = "../../deploy/systemd/postrider-relay.service"
+	sums       = "itest/deploy/testdata/SHA256SUMS"
+	schemas    = "testdata/schemas/{{.ResourceKind}}{{.KindSuffix}}.json"
 )
 
-var update = flag.Bool("update", false, "write the manifests")
+var update = flag.Bool("update", false, "write the manifests, and what they were made from")
 
 // header begins the plain manifests.
-const header = `# The Helm chart in deploy/helm/postrider with its defaults and a ServiceMonitor: go test ./itest/deploy -update writes it.
+const header = `# The Helm chart in deploy/helm/postrider with its defaults and a ServiceMonitor: make chart writes it.
 # The secret "postrider" must exist (docs/operations/install.md), and the job must have ended before the deployment starts.
 `
 
@@ -34,26 +43,106 @@ const image = "image.repository=registry.example.com/postrider"
 var values = map[string][]string{
 	"the plain manifests":           {"--set", image + ",serviceMonitor.enabled=true"},
 	"one process, nothing optional": {"--set", image + ",replicas=1,migrate.enabled=false,networkPolicy.enabled=false"},
-	"everything":                    {"--values", "testdata/everything.yaml"},
+	"everything":                    {"--values", everything},
 }
 
-// TestChart: the chart is rendered to objects that Kubernetes accepts, whatever is switched on.
+// TestChart: Helm renders the chart to objects that Kubernetes accepts, whatever is switched on. Since Helm takes minutes to build, it
+// runs only if the chart, the values, this test, or Helm is not what it was when the plain manifests were made.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	helm := servertest.Get(t, servertest.HelmBin)
-	output(t, helm, "lint", "--strict", "--set", image, chart)
-	for name, args := range values {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			checkObjects(t, render(t, helm, args...))
-		})
+	if *update || string(read(t, sums)) != inputs(t) {
+		withHelm(t)
+	}
+	objects := read(t, manifests)
+	checkObjects(t, objects)
+	for _, secret := range []string{"kind: Secret\n", "password:"} {
+		if strings.Contains(string(objects), secret) {
+			t.Errorf("%s has %q: secrets are referenced only", manifests, secret)
+		}
 	}
 }
 
-// render renders the chart.
-func render(t *testing.T, helm string, args ...string) []byte {
+// withHelm checks the chart with Helm, and that the plain manifests are made from it.
+func withHelm(t *testing.T) {
 	t.Helper()
-	return output(t, helm, append([]string{"template", "postrider", chart, "--namespace", "postrider", "--kube-version", "1.37.0"}, args...)...)
+	helm := servertest.Get(t, servertest.HelmBin)
+	output(t, helm, "lint", "--strict", "--set", image, chart)
+	checkRefused(t, helm)
+	for name, args := range values {
+		objects := output(t, helm, append([]string{"template", "postrider", chart, "--namespace", "postrider", "--kube-version", "1.37.0"}, args...)...)
+		checkObjects(t, objects)
+		if *update && name == "the plain manifests" {
+			write(t, manifests, append([]byte(header), objects...))
+		}
+	}
+	if *update && !t.Failed() {
+		write(t, sums, []byte(inputs(t)))
+	} else {
+		t.Error("the plain manifests were not made from this chart: make chart")
+	}
+}
+
+// checkRefused: values that would be ignored, or make a chart that cannot work, are errors.
+func checkRefused(t *testing.T, helm string) {
+	t.Helper()
+	for _, wrong := range []string{"replica=3", "replicas=0", "image.repository=", "config.relays=null", "serviceMonitor.enable=true"} {
+		check := exec.CommandContext(t.Context(), helm, "template", "postrider", chart, "--kube-version", "1.37.0", "--set", image, "--set", wrong)
+		check.Dir = root
+		if out, err := check.CombinedOutput(); err == nil {
+			t.Errorf("--set %s was accepted:\n%s", wrong, out)
+		}
+	}
+}
+
+var appVersion = regexp.MustCompile(`(?m)^appVersion: (.+)$`)
+
+// inputs are the checksums of what the objects are made from and checked with, and of the plain manifests. The chart's version, which
+// each release changes, is left out.
+func inputs(t *testing.T) string {
+	t.Helper()
+	version := appVersion.FindSubmatch(read(t, chart+"/Chart.yaml"))
+	if version == nil {
+		t.Fatal("the chart has no appVersion")
+	}
+	names := []string{"tools/deploy/go.mod", everything, manifests, "itest/deploy/deploy_test.go"}
+	err := filepath.WalkDir(filepath.Join(root, chart), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			path, err = filepath.Rel(root, path)
+			names = append(names, filepath.ToSlash(path))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	var all strings.Builder
+	for _, name := range names {
+		content := read(t, name)
+		if name == manifests || name == chart+"/Chart.yaml" {
+			content = bytes.ReplaceAll(content, version[1], nil)
+		}
+		fmt.Fprintf(&all, "%x  %s\n", sha256.Sum256(content), name)
+	}
+	return all.String()
+}
+
+// read returns a file of the repository, nothing if it does not exist yet.
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func write(t *testing.T, name string, content []byte) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkObjects checks objects against the schemas of Kubernetes.
@@ -61,54 +150,15 @@ func checkObjects(t *testing.T, objects []byte) {
 	t.Helper()
 	check := exec.CommandContext(t.Context(), servertest.Get(t, servertest.KubeconformBin), "-strict", "-schema-location", schemas)
 	check.Stdin = bytes.NewReader(objects)
-	if out, err := check.CombinedOutput(); err != nil {
+	if out, err := check.CombinedOutput(); err != nil || len(objects) == 0 {
 		t.Errorf("kubeconform: %v\n%s\n%s", err, out, objects)
-	}
-}
-
-// TestChartRefusesValues: values that would be ignored, or make a chart that cannot work, are errors.
-func TestChartRefusesValues(t *testing.T) {
-	t.Parallel()
-	helm := servertest.Get(t, servertest.HelmBin)
-	for _, wrong := range []string{"replica=3", "replicas=0", "image.repository=", "config.relays=null", "serviceMonitor.enable=true"} {
-		out, err := exec.CommandContext(t.Context(), helm, "template", "postrider", chart, "--kube-version", "1.37.0", "--set", image, "--set", wrong).CombinedOutput()
-		if err == nil {
-			t.Errorf("--set %s was accepted:\n%s", wrong, out)
-		}
-	}
-}
-
-// TestManifests: the plain manifests are those of the chart.
-func TestManifests(t *testing.T) {
-	t.Parallel()
-	want := append([]byte(header), render(t, servertest.Get(t, servertest.HelmBin), values["the plain manifests"]...)...)
-	if *update {
-		if err := os.WriteFile(manifests, want, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(manifests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("deploy/kubernetes/postrider.yaml is not what the chart makes: go test ./itest/deploy -update")
-	}
-	for _, secret := range []string{"kind: Secret\n", "password:"} {
-		if strings.Contains(string(got), secret) {
-			t.Errorf("the manifests have %q: secrets are referenced only", secret)
-		}
 	}
 }
 
 // TestSchemaFindsErrors: kubeconform with these schemas refuses a field that does not exist.
 func TestSchemaFindsErrors(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(manifests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong := strings.Replace(string(text), "readinessProbe:", "readynessProbe:", 1)
+	wrong := strings.Replace(string(read(t, manifests)), "readinessProbe:", "readynessProbe:", 1)
 	check := exec.CommandContext(t.Context(), servertest.Get(t, servertest.KubeconformBin), "-strict", "-schema-location", schemas)
 	check.Stdin = strings.NewReader(wrong)
 	if out, err := check.CombinedOutput(); err == nil || !strings.Contains(string(out), "readynessProbe") {
@@ -143,10 +193,11 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// output runs a program, which must succeed, and returns what it prints.
+// output runs a program in the repository, which must succeed, and returns what it prints.
 func output(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
