@@ -5,6 +5,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN := .cache/bin
+# All programs are built as the released binary is, so that they share what was compiled.
+BUILD := CGO_ENABLED=0 go build -trimpath
 # Each module is checked by itself, as its users build it.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 # Seconds of load for `make torture`, and time for each target of `make fuzz`.
@@ -83,17 +85,64 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 demo: ## a small shop on SQLite and an embedded JetStream, live
 	@go run ./cmd/postrider demo
 
+.PHONY: dev
+dev: programs ## start all servers, and a shell in which go test finds them
+	@$(BIN)/withservers -with POSTGRES,MYSQL,NATS,REDIS,RABBITMQ,KAFKA $${SHELL:-bash} -c \
+		'env | grep ^POSTRIDER_TEST_; echo "The servers end with this shell. One test: go test ./store/postgres -run TestModel"; exec $${SHELL:-bash}'
+
+.PHONY: tidy
+tidy: programs ## go mod tidy in every module, with the others as they are in the work tree
+	@$(BIN)/release tidy
+
+.PHONY: release
+release: programs ## commit a release and tag its modules: VERSION=v0.1.0; pushes nothing
+	@$(BIN)/release tag $(VERSION)
+
+.PHONY: release-check
+release-check: programs ## install the modules and the binary from an empty folder, as users will
+	@$(BIN)/release check $(VERSION)
+
+.PHONY: modules
+modules: programs ## a module proxy with the modules as a release has them, into dist/modules: VERSION=v0.1.0
+	@$(BIN)/release modules $(VERSION)
+
+.PHONY: dist
+dist: programs ## binaries for all platforms with checksums, SBOMs and licenses: VERSION=v0.1.0, into dist
+	@$(BIN)/release dist $(VERSION)
+
+.PHONY: image
+image: programs ## the container image for linux/amd64 and linux/arm64, into dist/image
+	@$(BIN)/release image $(VERSION)
+
+.PHONY: chart
+chart: programs ## check the Helm chart with Helm, and write the manifests that are made from it
+	@cd itest/deploy && ../../$(BIN)/withservers go test -run TestChart -count=1 . -update
+
+SITE := .cache/site
+SITE_DIR ?= dist/site
+MERMAID := 12.3.0
+
+.PHONY: site
+site: $(SITE)/ready ## the documentation site, into dist/site
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=site $(SITE)/bin/mkdocs build --quiet --strict --config-file site/mkdocs.yml --site-dir "$(abspath $(SITE_DIR))"
+
+$(SITE)/ready: site/requirements.txt Makefile
+	@python3 -m venv $(SITE) && $(SITE)/bin/pip install --quiet --requirement site/requirements.txt
+	@mkdir -p $(SITE)/assets && cd $(SITE) && npm pack --silent mermaid@$(MERMAID) >/dev/null && tar -xzf mermaid-$(MERMAID).tgz package/dist/mermaid.min.js \
+		&& mv package/dist/mermaid.min.js assets/ && rm -r package mermaid-$(MERMAID).tgz
+	@touch $@
+
 .PHONY: programs
 programs:
-	@go build -o $(BIN)/ ./itest/cmd/... ./cmd/postrider
+	@$(BUILD) -o $(BIN)/ ./itest/cmd/... ./cmd/postrider
 
 $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale: tools/go.mod tools/go.sum
 	@echo "building the tools of tools/go.mod (some minutes the first time)"
-	@cd tools && GOWORK=off go build -o ../$(BIN)/ tool
+	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ tool
 	@touch $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale
 
 $(BIN)/nats-server: tools/go.mod tools/go.sum
-	@cd tools && GOWORK=off go build -o ../$(BIN)/ github.com/nats-io/nats-server/v2
+	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ github.com/nats-io/nats-server/v2
 	@touch $(BIN)/nats-server
 
 .PHONY: clean

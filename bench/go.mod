@@ -56,11 +56,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	modernc.org/sqlite v1.61.1
 )
-
-replace (
-	github.com/postrider/postrider => ..
-	github.com/postrider/postrider/broker/kafka => ../broker/kafka
-	github.com/postrider/postrider/broker/nats => ../broker/nats
-	github.com/postrider/postrider/itest => ../itest
-	github.com/postrider/postrider/store/postgres => ../store/postgres
-)

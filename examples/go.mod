@@ -30,8 +30,3 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
-
-replace (
-	github.com/postrider/postrider => ..
-	github.com/postrider/postrider/broker/nats => ../broker/nats
-)

@@ -28,6 +28,8 @@ require (
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
+	github.com/opencontainers/go-digest v1.0.0 // indirect
+	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/rabbitmq/amqp091-go v1.16.0 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0 // indirect
@@ -37,7 +39,10 @@ require (
 )
 
 require (
+	aead.dev/minisign v0.3.0
+	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/google/go-containerregistry v0.22.1
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -54,23 +59,10 @@ require (
 	github.com/postrider/postrider/store/postgres v0.0.0
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/mod v0.42.0
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
-
-replace github.com/postrider/postrider => ../
-
-replace github.com/postrider/postrider/store/postgres => ../store/postgres
-
-replace github.com/postrider/postrider/broker/kafka => ../broker/kafka
-
-replace github.com/postrider/postrider/broker/nats => ../broker/nats
-
-replace github.com/postrider/postrider/broker/rabbitmq => ../broker/rabbitmq
-
-replace github.com/postrider/postrider/broker/redis => ../broker/redis
-
-replace github.com/postrider/postrider/examples => ../examples

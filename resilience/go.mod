@@ -7,5 +7,3 @@ require (
 	github.com/sony/gobreaker/v2 v2.4.0
 	golang.org/x/time v0.16.0
 )
-
-replace github.com/postrider/postrider => ..

@@ -12,8 +12,8 @@ require (
 	github.com/postrider/postrider v0.0.0
 	github.com/postrider/postrider/broker/nats v0.0.0
 	github.com/postrider/postrider/examples v0.0.0
-	github.com/postrider/postrider/store/postgres v0.0.0-00010101000000-000000000000
-	github.com/postrider/postrider/telemetry v0.0.0-00010101000000-000000000000
+	github.com/postrider/postrider/store/postgres v0.0.0
+	github.com/postrider/postrider/telemetry v0.0.0
 	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/schollz/progressbar/v3 v3.19.1
@@ -97,19 +97,3 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
-
-replace github.com/postrider/postrider => ../..
-
-replace github.com/postrider/postrider/broker/nats => ../../broker/nats
-
-replace github.com/postrider/postrider/store/postgres => ../../store/postgres
-
-replace github.com/postrider/postrider/telemetry => ../../telemetry
-
-replace github.com/postrider/postrider/broker/kafka => ../../broker/kafka
-
-replace github.com/postrider/postrider/broker/rabbitmq => ../../broker/rabbitmq
-
-replace github.com/postrider/postrider/broker/redis => ../../broker/redis
-
-replace github.com/postrider/postrider/examples => ../../examples

@@ -48,8 +48,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace (
-	github.com/postrider/postrider => ../..
-	github.com/postrider/postrider/store/postgres => ../../store/postgres
-)

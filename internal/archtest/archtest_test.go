@@ -40,19 +40,6 @@ func TestRootModuleNeedsOnlyTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestModulesStandAlone: each module's own go.mod requires what the module imports. The workspace would hide a missing
-// one.
-func TestModulesStandAlone(t *testing.T) {
-	t.Parallel()
-	type module struct{ Dir string }
-	for _, m := range list[module](t, repository(t), nil, "-m") {
-		t.Run(filepath.Base(m.Dir), func(t *testing.T) {
-			t.Parallel()
-			list[struct{ ImportPath string }](t, m.Dir, []string{"GOWORK=off"}, "-deps", "-test", "./...")
-		})
-	}
-}
-
 var violations = map[string]struct {
 	graph []Package
 	want  []string

@@ -39,6 +39,8 @@ const (
 	PrometheusBin  Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
 	PromtoolBin    Name = "POSTRIDER_TEST_PROMTOOL_BIN"
 	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
+	HelmBin        Name = "POSTRIDER_TEST_HELM_BIN"
+	KubeconformBin Name = "POSTRIDER_TEST_KUBECONFORM_BIN"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 )

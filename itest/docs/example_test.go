@@ -17,40 +17,58 @@ type Order struct{ Number int }
 
 var OrderPlaced = postrider.Define[Order]("order.placed").WithKey(func(o Order) string { return fmt.Sprint("order/", o.Number) })
 
+func run(ctx context.Context, db *sql.DB, ship func(context.Context, postrider.Typed[Order]) error) error {
+	if _, err := sqlite.Migrate(ctx, db, sqlite.Config{}, sqlite.Latest); err != nil {
+		return err
+	}
+	store, err := sqlite.New(db, sqlite.Config{})
+	if err != nil {
+		return err
+	}
+	shop, err := outbox.New(store, outbox.Config{Source: "shop"})
+	if err != nil {
+		return err
+	}
+	shipping, err := relay.New(store, relay.Config{Name: "shipping"})
+	if err != nil {
+		return err
+	}
+	if err := relay.Handle(shipping, OrderPlaced, ship); err != nil {
+		return err
+	}
+	message, err := OrderPlaced.New(Order{Number: 42})
+	if err != nil {
+		return err
+	}
+	_, err = shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { // commits the order and its message, or neither
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", 42); err != nil {
+			return err
+		}
+		_, err := shop.Publish(ctx, tx, message)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return shipping.Run(ctx) // delivers in order per key, also what an earlier process left
+}
+
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	db := must(sql.Open("sqlite", "shop.db"))
-	must(sqlite.Migrate(ctx, db, sqlite.Config{}, sqlite.Latest))
-	must(db.Exec("CREATE TABLE IF NOT EXISTS orders (number INTEGER)"))
-	store := must(sqlite.New(db, sqlite.Config{}))
-	shop := must(outbox.New(store, outbox.Config{Source: "shop"}))
-
-	// The order and the message are both committed, or neither is.
-	must(shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		must(tx.ExecContext(ctx, "INSERT INTO orders VALUES (42)"))
-		_, err := shop.Publish(ctx, tx, must(OrderPlaced.New(Order{Number: 42})))
-		return err
-	}))
-
-	// It reaches the handler, in order for each key, even if this process ends in between.
-	shipping := must(relay.New(store, relay.Config{Name: "shipping"}))
-	err := relay.Handle(shipping, OrderPlaced, func(_ context.Context, m postrider.Typed[Order]) error {
+	ship := func(_ context.Context, m postrider.Typed[Order]) error {
 		fmt.Println("ship order", m.Data.Number)
 		stop()
 		return nil
-	})
+	}
+	db, err := sql.Open("sqlite", "shop.db")
 	if err == nil {
-		err = shipping.Run(ctx)
+		_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (number INTEGER)")
+	}
+	if err == nil {
+		err = run(ctx, db, ship)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 	// Output: ship order 42
-}
-
-func must[T any](value T, err error) T {
-	if err != nil {
-		log.Fatal(err)
-	}
-	return value
 }

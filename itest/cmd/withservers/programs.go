@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 )
 
@@ -93,18 +95,26 @@ func apt(ctx context.Context, aptGet string, args ...string) error {
 	return nil
 }
 
-// buildNATS builds nats-server, which is a Go module, at the version in tools/go.mod.
-func (s *supply) buildNATS() (string, error) {
+// The programs that are Go modules: the folder whose go.mod has their version, and the package.
+var goPrograms = map[servertest.Name][2]string{
+	servertest.NATSBin:        {"tools", "github.com/nats-io/nats-server/v2"},
+	servertest.HelmBin:        {"tools/deploy", "helm.sh/helm/v3/cmd/helm"},
+	servertest.KubeconformBin: {"tools/deploy", "github.com/yannh/kubeconform/cmd/kubeconform"},
+}
+
+// buildProgram builds a program that is a Go module.
+func (s *supply) buildProgram(variable servertest.Name) (string, error) {
+	folder, pkg := goPrograms[variable][0], goPrograms[variable][1]
 	root, err := repository(s.ctx)
 	if err != nil {
-		return "", fmt.Errorf("nats-server's version is unknown: %w, or set POSTRIDER_TEST_NATS_BIN", err)
+		return "", fmt.Errorf("the version of %s is unknown: %w, or set %s", pkg, err, variable)
 	}
-	bin := filepath.Join(root, ".cache", "bin", "nats-server")
-	build := exec.CommandContext(s.ctx, "go", "build", "-o", bin, "github.com/nats-io/nats-server/v2")
-	build.Dir = filepath.Join(root, "tools")
-	build.Env = append(os.Environ(), "GOWORK=off") // the tools' dependencies are not the project's
+	bin := filepath.Join(root, ".cache", "bin", path.Base(strings.TrimSuffix(pkg, "/v2")))
+	build := exec.CommandContext(s.ctx, "go", "build", "-trimpath", "-o", bin, pkg)
+	build.Dir = filepath.Join(root, folder)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off") // the tools' dependencies are not the project's
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build nats-server in %s: %w\n%s", build.Dir, err, out)
+		return "", fmt.Errorf("build %s in %s: %w\n%s", pkg, build.Dir, err, out)
 	}
 	return bin, nil
 }

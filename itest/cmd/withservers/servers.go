@@ -15,8 +15,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		report := s.report(name)
 		defer func() { report(value, err) }()
 		return s.keep(s.start(name))
-	case servertest.NATSBin:
-		return s.buildNATS()
+	case servertest.NATSBin, servertest.HelmBin, servertest.KubeconformBin:
+		return s.buildProgram(name)
 	case servertest.KafkaHome:
 		return s.kafkaHome()
 	case servertest.MariaDBBin:

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ func versionCommand(p *program.Program) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Show the version of this binary",
+		Short: "Show version, revision and date of this binary",
 		Example: `  postrider version
   postrider version --json | jq -r .revision`,
 		Args: program.ExactArgs(),
@@ -22,7 +23,8 @@ func versionCommand(p *program.Program) *cobra.Command {
 			if asJSON {
 				return output.JSON(p.Stdout, b)
 			}
-			_, err := fmt.Fprintf(p.Stdout, "postrider %s %s %s %s\n", b.Version, output.Shorten(b.Revision, 13), b.Go, b.Platform)
+			_, err := fmt.Fprintf(p.Stdout, "postrider %s (revision %s of %s, %s, %s)\n", b.Version,
+				cmp.Or(output.Shorten(b.Revision, 13), "unknown"), cmp.Or(b.Built, "unknown date"), b.Go, b.Platform)
 			return err
 		},
 	}

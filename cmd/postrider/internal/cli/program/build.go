@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 )
@@ -15,7 +16,10 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// ReadBuild reads the information that the Go toolchain stored in the binary.
+// The linker sets these in the binaries of a release, which are built from its modules and not from a repository.
+var version, revision, date string
+
+// ReadBuild reads what the linker and the Go toolchain stored in the binary.
 func ReadBuild() build {
 	b := build{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -35,5 +39,6 @@ func ReadBuild() build {
 			b.Modified = s.Value == "true"
 		}
 	}
+	b.Version, b.Revision, b.Built = cmp.Or(version, b.Version), cmp.Or(revision, b.Revision), cmp.Or(date, b.Built)
 	return b
 }

@@ -1,0 +1,41 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestVersions: the versions that docs/project/compatibility.md calls tested are those that the tests use. (Those of the servers from
+// Debian are the ones of bookworm.)
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	page := read(t, "docs/project/compatibility.md")
+	for _, v := range []struct{ file, pattern, row string }{
+		{"tools/go.mod", `nats-server/v2 v(\d+\.\d+)`, "| NATS JetStream | X |"},
+		{"itest/cmd/withservers/kafka.go", `kafkaVersion = "(\d+\.\d+)`, "| Kafka | X |"},
+		{"itest/go.mod", `modernc.org/sqlite v(\d+\.\d+)`, "| SQLite | the version in modernc.org/sqlite X |"},
+		{"go.mod", `go (\d+\.\d+)`, "**Go X**"},
+	} {
+		found := regexp.MustCompile(v.pattern).FindStringSubmatch(read(t, v.file))
+		if found == nil {
+			t.Errorf("%s has no %s", v.file, v.pattern)
+			continue
+		}
+		if row := strings.Replace(v.row, "X", found[1], 1); !strings.Contains(page, row) {
+			t.Errorf("docs/project/compatibility.md has no %q, the version in %s", row, v.file)
+		}
+	}
+}
+
+// read returns a file of the repository.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

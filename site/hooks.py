@@ -1,0 +1,53 @@
+"""What the site needs besides the generator: pages are written for the repository, where links lead to code as well."""
+
+import os
+import re
+import shutil
+
+SOURCE = "https://github.com/postrider/postrider/blob/main/"
+LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+FENCE = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENDORED = os.path.join(ROOT, ".cache", "site", "assets")
+
+
+def github_slug(text, separator):
+    """The anchor that GitHub gives a heading, so that one link works in both places."""
+    text = re.sub(r"[^a-z0-9 _-]", "", re.sub(r"<[^>]*>", "", text).strip().lower())
+    return text.replace(" ", separator)
+
+
+def on_page_markdown(markdown, page, config, files, **kwargs):
+    """Links that leave docs lead to the repository."""
+    folder = os.path.dirname(page.file.abs_src_path)
+
+    def target(match):
+        path = os.path.normpath(os.path.join(folder, match[2]))
+        docs = config["docs_dir"]
+        if path.startswith(docs + os.sep) and not os.path.isdir(path):
+            return match[0]
+        return match[1] + SOURCE + os.path.relpath(path, ROOT).replace(os.sep, "/") + match[3]
+
+    parts = FENCE.split(markdown)
+    return "".join(p if i % 2 else LINK.sub(target, p) for i, p in enumerate(parts))
+
+
+def on_nav(nav, config, files, **kwargs):
+    """A page that the navigation does not list is below "More", so that none is lost."""
+    from mkdocs.structure.nav import Section
+
+    missing = [f.page for f in files.documentation_pages() if f.page not in nav.pages and f.page is not None]
+    decisions = [p for p in missing if p.file.src_uri.startswith("adr/")]
+    for title, pages in (("More", [p for p in missing if p not in decisions]),):
+        if pages:
+            nav.items.append(Section(title, pages))
+            nav.pages.extend(pages)
+    return nav
+
+
+def on_post_build(config, **kwargs):
+    """The drawings need mermaid, which make site fetches once, and readers get from the site itself."""
+    assets = os.path.join(config["site_dir"], "assets")
+    for name in os.listdir(VENDORED):
+        shutil.copy(os.path.join(VENDORED, name), assets)
+    shutil.copy(os.path.join(ROOT, "site", "extra.css"), assets)
