@@ -31,18 +31,18 @@ func (s *Service) PauseRelay(ctx context.Context, p Principal, relay, reason str
 	return out, err
 }
 
-// ResumeRelay ends the pause of a relay or consumer. Errors: pause.ErrNotPaused.
-func (s *Service) ResumeRelay(ctx context.Context, p Principal, relay, reason string) error {
+// ResumeRelay ends the pause of a relay or consumer, and returns it. Errors: pause.ErrNotPaused.
+func (s *Service) ResumeRelay(ctx context.Context, p Principal, relay, reason string) (ended store.Pause, err error) {
 	if err := s.allow(ctx, p, "ResumeRelay", relay); err != nil {
-		return err
+		return ended, err
 	}
 	rec := &recorded{entry: newEntry(p, "ResumeRelay", relay, RelayPath(relay), reason)}
-	err := s.act(ctx, rec, func(records store.Records) error {
-		_, err := pause.New(pausing{s.store, records}).Resume(ctx, relay)
+	err = s.act(ctx, rec, func(records store.Records) error {
+		ended, err = pause.New(pausing{s.store, records}).Resume(ctx, relay)
 		return err
 	})
 	s.changed()
-	return err
+	return ended, err
 }
 
 // pausing joins changed records with the status of the store.

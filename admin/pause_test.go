@@ -38,11 +38,12 @@ func TestPauseIsOnRecord(t *testing.T) {
 	if _, err := service.PauseRelay(ctx, boss, "view", "again", 0); !errors.Is(err, pause.ErrPaused) {
 		t.Errorf("a second pause: %v", err)
 	}
-	must(t, service.ResumeRelay(ctx, boss, "view", "done"))
+	_, err = service.ResumeRelay(ctx, boss, "view", "done")
+	must(t, err)
 	if now := status(); now.Status != admin.Idle {
 		t.Errorf("after the resumption: %s", now.Status)
 	}
-	if err := service.ResumeRelay(ctx, boss, "view", ""); !errors.Is(err, pause.ErrNotPaused) {
+	if _, err := service.ResumeRelay(ctx, boss, "view", ""); !errors.Is(err, pause.ErrNotPaused) {
 		t.Errorf("a second resumption: %v", err)
 	}
 	var got []string

@@ -183,7 +183,8 @@ func (h *Handler) pauseRelay(w http.ResponseWriter, r *http.Request, p admin.Pri
 
 func (h *Handler) resumeRelay(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	name := r.PathValue("name")
-	h.see(w, r, admin.RelayPath(name)+"?done=resumed", h.service.ResumeRelay(r.Context(), p, name, strings.TrimSpace(r.PostFormValue("reason"))))
+	_, err := h.service.ResumeRelay(r.Context(), p, name, strings.TrimSpace(r.PostFormValue("reason")))
+	h.see(w, r, admin.RelayPath(name)+"?done=resumed", err)
 }
 
 func (h *Handler) continueRedrive(w http.ResponseWriter, r *http.Request, p admin.Principal) {

@@ -312,12 +312,12 @@ func (h *Handler) pauseRoutes() []apiRoute {
 			last := time.Duration(min(max(in.ForSeconds, -1), maxSeconds) * float64(time.Second))
 			return s.PauseRelay(c.r.Context(), c.p, c.path("relay"), in.Reason, last)
 		}},
-		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, reasonBody{}, nil, func(c call) (any, error) {
+		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, reasonBody{}, store.Pause{}, func(c call) (any, error) {
 			var in reasonBody
 			if err := c.body(&in); err != nil {
 				return nil, err
 			}
-			return nil, s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
+			return s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
 		}},
 	}
 }

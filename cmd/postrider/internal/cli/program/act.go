@@ -8,6 +8,7 @@ import (
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
 )
 
@@ -39,4 +40,14 @@ func (p *Program) Decide(ctx context.Context, b *backend.Outbox, d store.Decisio
 		return err
 	})
 	return d.Count, err
+}
+
+// Pause pauses a relay or consumer.
+func (p *Program) Pause(ctx context.Context, b *backend.Outbox, q pause.Request) (store.Pause, error) {
+	return service(b).PauseRelay(ctx, p.Principal(q.By), q.Relay, q.Reason, q.For)
+}
+
+// Resume ends the pause of a relay or consumer, and returns it.
+func (p *Program) Resume(ctx context.Context, b *backend.Outbox, by, relay, reason string) (store.Pause, error) {
+	return service(b).ResumeRelay(ctx, p.Principal(by), relay, reason)
 }

@@ -6,13 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/pause"
-	"github.com/postrider/postrider/store"
 )
 
 func (p commands) pauseCommand() *cobra.Command {
@@ -34,12 +31,7 @@ silent meanwhile.`,
 			}
 			q.Relay = args[0]
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				var paused store.Pause
-				c := admin.Change{Action: "PauseRelay", On: q.Relay, Reason: q.Reason}
-				err := p.Act(cmd.Context(), b, q.By, c, func(db held.Database) (err error) {
-					paused, err = pause.New(db).Pause(cmd.Context(), q)
-					return err
-				})
+				paused, err := p.Pause(cmd.Context(), b, q)
 				if err != nil {
 					return err
 				}
@@ -73,12 +65,7 @@ func (p commands) resumeCommand() *cobra.Command {
 		Args:    program.ExactArgs("the NAME of a relay or consumer"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				var ended store.Pause
-				c := admin.Change{Action: "ResumeRelay", On: args[0], Reason: reason}
-				err := p.Act(cmd.Context(), b, by, c, func(db held.Database) (err error) {
-					ended, err = pause.New(db).Resume(cmd.Context(), args[0])
-					return err
-				})
+				ended, err := p.Resume(cmd.Context(), b, by, args[0], reason)
 				if err != nil {
 					return err
 				}
