@@ -133,7 +133,7 @@ const maxSeconds = 1e9
 
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
-	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.pauseRoutes())
+	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.redriveRoutes(), h.pauseRoutes())
 }
 
 func (h *Handler) statusRoutes() []apiRoute {
@@ -271,6 +271,25 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return nil, s.DiscardDead(c.r.Context(), c.p, n, in.Reason)
 		}},
+		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
+			var in decideBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			d, err := s.Decide(c.r.Context(), c.p, store.Decision{
+				Relay: c.path("relay"), Key: c.path("key"), MessageID: in.MessageID, Verb: in.Verb, Reason: in.Reason,
+			})
+			if errors.Is(err, held.ErrNotApplied) {
+				d.State, err = store.DecisionOpen, nil
+			}
+			return d, err
+		}},
+	}
+}
+
+func (h *Handler) redriveRoutes() []apiRoute {
+	s := h.service
+	return []apiRoute{
 		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, func(c call) (any, error) {
 			id, in, err := c.because("id")
 			if err != nil {
@@ -284,19 +303,6 @@ func (h *Handler) writeRoutes() []apiRoute {
 				return nil, err
 			}
 			return nil, s.ContinueRedrive(c.r.Context(), c.p, id, in.Reason)
-		}},
-		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
-			var in decideBody
-			if err := c.body(&in); err != nil {
-				return nil, err
-			}
-			d, err := s.Decide(c.r.Context(), c.p, store.Decision{
-				Relay: c.path("relay"), Key: c.path("key"), MessageID: in.MessageID, Verb: in.Verb, Reason: in.Reason,
-			})
-			if errors.Is(err, held.ErrNotApplied) {
-				d.State, err = store.DecisionOpen, nil
-			}
-			return d, err
 		}},
 	}
 }

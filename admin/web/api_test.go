@@ -44,7 +44,7 @@ func TestAPI(t *testing.T) {
 	if r := call("GET", "/relays/payments", "", 200); r["status"] != "Paused" || r["paused"] == nil {
 		t.Errorf("paused relay: %v", r)
 	}
-	call("POST", "/relays/payments/resume", `{}`, 204)
+	call("POST", "/relays/payments/resume", `{}`, 200)
 	call("POST", "/relays/payments/resume", `{}`, 409)
 	call("POST", "/dead/3/discard", `{"reason": "duplicate"}`, 409)
 	call("POST", "/dead/3/discard", `{}`, 400)
