@@ -87,7 +87,7 @@ func (k *Keeper) Maintain(ctx context.Context) (store.Maintained, error) {
 	if err != nil {
 		return store.Maintained{}, err
 	}
-	if _, err := replay.New(k.store).Purge(ctx, keep.Redrives); err != nil {
+	if _, err := replay.New(k.store).Purge(ctx, keep.Redrives); err != nil { // none under a legal hold
 		return store.Maintained{}, err
 	}
 	done, err := k.store.Maintain(ctx, keep)
@@ -115,7 +115,7 @@ func (k *Keeper) keepFrom(ctx context.Context, keep *store.Retention) (why strin
 	err = k.store.View(ctx, op, func(r store.Reader) error {
 		err := legalhold.Check(ctx, r)
 		if errors.Is(err, legalhold.ErrHeld) {
-			keep.KeepFrom, why, err = 1, "nothing is dropped: "+err.Error(), nil
+			keep.KeepFrom, keep.Redrives, why, err = 1, 0, "nothing is dropped: "+err.Error(), nil
 		}
 		return err
 	})
