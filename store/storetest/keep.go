@@ -21,6 +21,7 @@ var keepTests = []test{
 	{name: "UnreadableLegalHoldIsReleased", run: unreadableHold},
 	{name: "LegalHoldsAreReleasedOnce", run: holdsAreReleased},
 	{name: "TopicIsKeptLonger", run: topicIsKept, exact: true},
+	{name: "SizeLimitDropsWhatNoTopicKeeps", run: sizeLimitWithTopics, exact: true},
 	{name: "WithoutARelayMessagesAreDroppedByAge", run: withoutRelay, exact: true},
 	{name: "WithoutARelayThatIsRegisteredNothingIsDropped", run: withoutRelayThatIs},
 	{name: "UnreadableReplayKeepsTheLogUntilItIsCancelled", run: unreadableReplay},
@@ -157,6 +158,22 @@ func topicIsKept(e *env) {
 	if err == nil {
 		e.t.Error("a topic that is kept for less than all others was accepted")
 	}
+}
+
+// sizeLimitWithTopics: a log that is too large is dropped up to the first message that its topic keeps.
+func sizeLimitWithTopics(e *env) {
+	if !e.suite.features.Bubble {
+		e.t.Skip("it takes 11 minutes")
+	}
+	w := e.worker("r", "a")
+	w.delivered(e.messages("order/1", 3)...)
+	audit := e.message("order/1")
+	audit.Topic = "audit.log"
+	w.delivered(append([]*postrider.Message{audit}, e.messages("order/1", 2)...)...)
+	c := retention.Config{For: 24 * time.Hour, MaxBytes: 1, Topics: map[string]time.Duration{"audit.*": 48 * time.Hour}}
+	e.wantDropped(e.keep(c), 0)
+	e.elapse(11 * time.Minute)
+	e.wantDropped(e.keep(c), 3)
 }
 
 func withoutRelay(e *env) {
