@@ -19,15 +19,21 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.1.0 // indirect
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/rabbitmq/amqp091-go v1.16.0 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )
 
 require (
@@ -44,6 +50,7 @@ require (
 	github.com/postrider/postrider/broker/nats v0.0.0
 	github.com/postrider/postrider/broker/rabbitmq v0.0.0
 	github.com/postrider/postrider/broker/redis v0.0.0
+	github.com/postrider/postrider/examples v0.0.0
 	github.com/postrider/postrider/store/postgres v0.0.0
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	golang.org/x/crypto v0.58.0 // indirect
@@ -65,3 +72,5 @@ replace github.com/postrider/postrider/broker/nats => ../broker/nats
 replace github.com/postrider/postrider/broker/rabbitmq => ../broker/rabbitmq
 
 replace github.com/postrider/postrider/broker/redis => ../broker/redis
+
+replace github.com/postrider/postrider/examples => ../examples

@@ -130,7 +130,8 @@ func (p *postgresWorld) killBackend() {
 		return
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		p.t.Fatalf("kill a backend: %v", err)
+		p.t.Logf("kill a backend: %v", err) // it may have ended
+		return
 	}
 	p.killWriter()
 	p.holdWriter()

@@ -107,7 +107,11 @@ func (w *sagaWorld[Tx]) calm(s sagaStores[Tx]) {
 	}
 	var o shopOrder
 	w.awaitEnd("a saga has completed without faults", func() string {
-		status := w.ends(s)[o.ID]
+		ends, err := w.ends(s)
+		if err != nil {
+			return err.Error()
+		}
+		status := ends[o.ID]
 		switch status {
 		case store.SagaCompleted:
 			return ""
@@ -117,7 +121,8 @@ func (w *sagaWorld[Tx]) calm(s sagaStores[Tx]) {
 				_, err := orders.Start(ctx, tx, o, saga.ID(o.ID))
 				return err
 			}); err != nil {
-				w.t.Fatal(err)
+				o = shopOrder{}
+				return err.Error()
 			}
 			w.started[o.ID] = o.Mode
 		}
@@ -194,21 +199,6 @@ func (w *sagaWorld[Tx]) pause() {
 	}
 }
 
-// hurt makes faults happen, each at least once, for a time.
-func (w *sagaWorld[Tx]) hurt(least time.Duration, faults []fault) (happened int) {
-	w.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
-	for began := time.Now(); happened < len(faults) || time.Since(began) < least; happened++ {
-		f := faults[happened%len(faults)]
-		if happened >= len(faults) {
-			f = faults[w.random.IntN(len(faults))]
-		}
-		<-time.After(time.Duration(200+w.random.IntN(1000)) * time.Millisecond)
-		w.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), f.name)
-		f.happen()
-	}
-	return happened
-}
-
 // load starts sagas from eight goroutines until ctx ends.
 func (w *sagaWorld[Tx]) load(ctx context.Context, s sagaStores[Tx]) (wait func()) {
 	box, _, orders, err := newShop(s, w.session, testLogger(w.t))
@@ -280,7 +270,10 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 	})
 	w.awaitSettled(s)
 	w.awaitSettled(cards)
-	ends := w.ends(s)
+	ends, err := w.ends(s)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	for id := range w.started {
 		if ends[id] == "" {
 			w.t.Errorf("saga %s was started and is lost", id)
@@ -306,19 +299,18 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 }
 
 // ends returns the status of each saga.
-func (w *sagaWorld[Tx]) ends(s sagaStores[Tx]) map[string]store.SagaStatus {
-	w.t.Helper()
+func (w *sagaWorld[Tx]) ends(s sagaStores[Tx]) (map[string]store.SagaStatus, error) {
 	ends := make(map[string]store.SagaStatus)
 	for after := ""; ; {
 		page, err := s.ListSagas(w.t.Context(), store.SagaFilter{}, after, 1000)
 		if err != nil {
-			w.t.Fatal(err)
+			return nil, err
 		}
 		for _, in := range page {
 			ends[in.ID], after = in.Status, in.Run
 		}
 		if len(page) < 1000 {
-			return ends
+			return ends, nil
 		}
 	}
 }

@@ -246,6 +246,21 @@ func (w *world) awaitSettled(st store.StatusReader) map[string]store.RelayStatus
 	return all
 }
 
+// hurt makes faults happen, each at least once, for a time.
+func (w *world) hurt(least time.Duration, faults []fault) (happened int) {
+	w.random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	for began := time.Now(); happened < len(faults) || time.Since(began) < least; happened++ {
+		f := faults[happened%len(faults)]
+		if happened >= len(faults) {
+			f = faults[w.random.IntN(len(faults))]
+		}
+		<-time.After(time.Duration(200+w.random.IntN(1000)) * time.Millisecond)
+		w.t.Logf("%s: %s", time.Now().Format("15:04:05.000"), f.name)
+		f.happen()
+	}
+	return happened
+}
+
 // checkCounts checks the counter of delivered messages.
 func (w *world) checkCounts(all map[string]store.RelayStatus, messages int, relays ...string) {
 	w.t.Helper()

@@ -2,13 +2,10 @@ package demo
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -131,25 +128,4 @@ func factOf(m *postrider.Message) (fact, error) {
 		return fact{}, fmt.Errorf("message %s is not the shop's: %w", m.ID, err)
 	}
 	return fact{ID: m.ID, Key: d.Customer, N: d.Number}, nil
-}
-
-// tlsConfig is for connections to serverName, with certificates from files.
-func tlsConfig(serverName, ca, cert, key string) (*tls.Config, error) {
-	c := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("read the authorities: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		c.RootCAs.AppendCertsFromPEM(pem)
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificate: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -2,26 +2,23 @@ package demo
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider"
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
+	"github.com/postrider/postrider/cmd/postrider/internal/cleanup"
 )
 
 // kafkaBroker is an existing Kafka cluster, with a topic for the demo.
 type kafkaBroker struct {
-	servers string
-	connect kafkabroker.Connection
-	topic   string
-	gate    gate
+	url, servers string
+	connect      kafkabroker.Connection
+	topic        string
+	gate         gate
 }
 
 func newKafka(url, topic string) (*kafkaBroker, error) {
@@ -30,7 +27,7 @@ func newKafka(url, topic string) (*kafkaBroker, error) {
 		return nil, err
 	}
 	cfg.Connection.ClientID, cfg.Connection.Logger = "postrider-demo", slog.New(slog.DiscardHandler)
-	return &kafkaBroker{servers: servers, connect: cfg.Connection, topic: topic}, nil
+	return &kafkaBroker{url: url, servers: servers, connect: cfg.Connection, topic: topic}, nil
 }
 
 func (b *kafkaBroker) away() string {
@@ -74,33 +71,5 @@ func (b *kafkaBroker) consume(ctx context.Context, take func(*postrider.Message)
 // end removes the topic and the consumer group.
 func (b *kafkaBroker) end(ctx context.Context) error {
 	b.gate.open()
-	if err := b.remove(ctx); err != nil {
-		return fmt.Errorf("remove the topic %s: %w; remove it by hand: kafka-topics.sh --delete --topic %s", b.topic, err, b.topic)
-	}
-	return nil
+	return cleanup.Topics(ctx, b.url, b.topic, b.topic)
 }
-
-// remove uses the client of a publisher, which supports all connection options.
-func (b *kafkaBroker) remove(ctx context.Context) error {
-	var client *kgo.Client
-	cfg := b.config()
-	cfg.Options = []kgo.Opt{kgo.WithHooks(newClient(func(c *kgo.Client) { client = c }))}
-	p, err := kafkabroker.Open(ctx, b.servers, cfg)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	admin := kadm.NewClient(client)
-	_, groupErr := admin.DeleteGroup(ctx, b.topic)
-	if errors.Is(groupErr, kerr.GroupIDNotFound) { // nothing was consumed
-		groupErr = nil
-	}
-	_, err = admin.DeleteTopic(ctx, b.topic)
-	return errors.Join(err, groupErr)
-}
-
-// newClient receives the client that it is a hook of.
-type newClient func(*kgo.Client)
-
-// OnNewClient implements kgo.HookNewClient.
-func (f newClient) OnNewClient(c *kgo.Client) { f(c) }

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postrider/postrider"
 	natsbroker "github.com/postrider/postrider/broker/nats"
+	"github.com/postrider/postrider/cmd/postrider/internal/cleanup"
 )
 
 // natsBroker is a JetStream server.
@@ -109,35 +108,5 @@ func (b *natsBroker) end(ctx context.Context) error {
 		b.away()
 		return nil
 	}
-	err := b.removeStream(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("remove the stream %s: %w; remove it by hand: nats stream rm %s", b.stream, err, b.stream)
-	}
-	return nil
-}
-
-// removeStream uses the connection of a publisher, which supports all authentication options.
-func (b *natsBroker) removeStream(ctx context.Context) error {
-	servers, cfg, err := b.config("end")
-	if err != nil {
-		return err
-	}
-	connected := make(chan *nats.Conn, 1)
-	cfg.Options = append(cfg.Options, nats.ConnectHandler(func(c *nats.Conn) { connected <- c }))
-	p, err := natsbroker.Open(ctx, servers, cfg)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	var conn *nats.Conn
-	select {
-	case conn = <-connected:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return err
-	}
-	return js.DeleteStream(ctx, b.stream)
+	return cleanup.Stream(ctx, b.url, b.stream)
 }

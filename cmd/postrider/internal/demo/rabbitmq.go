@@ -3,22 +3,20 @@ package demo
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
-	"strings"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/postrider/postrider"
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
+	"github.com/postrider/postrider/cmd/postrider/internal/cleanup"
 )
 
 // rabbitMQ is an existing RabbitMQ server, with an exchange and a queue for the demo.
 type rabbitMQ struct {
+	url     string
 	server  *url.URL // the first server of the URL, without options
 	connect rabbitmqbroker.Connection
 	tls     *tls.Config // nil without encryption
@@ -31,15 +29,15 @@ func newRabbitMQ(address, name string) (*rabbitMQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := firstServer(base)
+	server, err := cleanup.FirstServer(base)
 	if err != nil {
 		return nil, fmt.Errorf("the URL of RabbitMQ: %w", err)
 	}
-	b := &rabbitMQ{server: server, connect: cfg.Connection, name: name}
+	b := &rabbitMQ{url: address, server: server, connect: cfg.Connection, name: name}
 	b.connect.Name, b.connect.Logger = "postrider demo", slog.New(slog.DiscardHandler)
 	port := server.Port()
 	if server.Scheme == "amqps" {
-		if b.tls, err = tlsConfig(server.Hostname(), cfg.CAFile, cfg.CertFile, cfg.KeyFile); err != nil {
+		if b.tls, err = cleanup.TLSConfig(server.Hostname(), cfg.CAFile, cfg.CertFile, cfg.KeyFile); err != nil {
 			return nil, err
 		}
 		b.connect.TLS, b.connect.CAFile, b.connect.CertFile, b.connect.KeyFile = b.tls, "", "", ""
@@ -51,18 +49,6 @@ func newRabbitMQ(address, name string) (*rabbitMQ, error) {
 	}
 	b.proxy, err = startProxy(net.JoinHostPort(server.Hostname(), port))
 	return b, err
-}
-
-// firstServer returns a URL with only the first of its servers.
-func firstServer(base string) (*url.URL, error) {
-	scheme, rest, _ := strings.Cut(base, "://")
-	authority, path, _ := strings.Cut(rest, "/")
-	first, _, _ := strings.Cut(authority[strings.LastIndexByte(authority, '@')+1:], ",")
-	u, err := url.Parse(scheme + "://" + authority[:strings.LastIndexByte(authority, '@')+1] + first + "/" + path)
-	if err != nil {
-		return nil, errors.New("it cannot be read; percent-encode what is special in user, password and path") // err would repeat them
-	}
-	return u, nil
 }
 
 func (b *rabbitMQ) away() string {
@@ -95,33 +81,5 @@ func (b *rabbitMQ) consume(ctx context.Context, take func(*postrider.Message) er
 // end removes exchange and queue.
 func (b *rabbitMQ) end(ctx context.Context) error {
 	b.proxy.end()
-	if err := b.remove(ctx); err != nil {
-		return fmt.Errorf("remove the exchange and the queue %s: %w; remove them by hand: rabbitmqctl delete_queue %s", b.name, err, b.name)
-	}
-	return nil
-}
-
-func (b *rabbitMQ) remove(ctx context.Context) error {
-	server := *b.server
-	if b.connect.User != "" {
-		server.User = url.UserPassword(b.connect.User, b.connect.Password)
-	}
-	vhost := strings.TrimPrefix(server.Path, "/")
-	if vhost == "" {
-		vhost = "/"
-	}
-	conn, err := amqp.DialConfig(server.String(), amqp.Config{Vhost: vhost, TLSClientConfig: b.tls})
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer conn.Close()
-	channel, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	if _, err := channel.QueueDelete(b.name, false, false, false); err != nil {
-		return err
-	}
-	return channel.ExchangeDelete(b.name, false, false)
+	return cleanup.Queues(ctx, b.url, b.name, b.name)
 }

@@ -8,18 +8,17 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/postrider/postrider"
 	redisbroker "github.com/postrider/postrider/broker/redis"
+	"github.com/postrider/postrider/cmd/postrider/internal/cleanup"
 )
 
 // redisBroker is an existing Redis server, with streams under a prefix for the demo.
 type redisBroker struct {
+	url    string
 	server *url.URL // without options
 	cfg    redisbroker.Config
 	proxy  *proxy
@@ -34,16 +33,16 @@ func newRedis(address, name string) (*redisBroker, error) {
 		return nil, errors.New("the demo takes a single Redis server away from the relay: the nodes of a cluster and sentinels tell addresses " +
 			"of their own; give the URL of one server")
 	}
-	server, err := firstServer(base)
+	server, err := cleanup.FirstServer(base)
 	if err != nil {
 		return nil, fmt.Errorf("the URL of Redis: %w", err)
 	}
-	b := &redisBroker{server: server, cfg: redisbroker.Config{
+	b := &redisBroker{url: address, server: server, cfg: redisbroker.Config{
 		Prefix: name + ":", Partitions: 4, PublishTimeout: 2 * time.Second, Logger: slog.New(slog.DiscardHandler), Name: "postrider-demo",
 		User: cfg.User, Password: cfg.Password, DB: cfg.DB,
 	}}
 	if server.Scheme == "rediss" {
-		if b.cfg.TLS, err = tlsConfig(server.Hostname(), cfg.CAFile, cfg.CertFile, cfg.KeyFile); err != nil {
+		if b.cfg.TLS, err = cleanup.TLSConfig(server.Hostname(), cfg.CAFile, cfg.CertFile, cfg.KeyFile); err != nil {
 			return nil, err
 		}
 	}
@@ -85,31 +84,5 @@ func (b *redisBroker) consume(ctx context.Context, take func(*postrider.Message)
 // end removes all keys under the prefix.
 func (b *redisBroker) end(ctx context.Context) error {
 	b.proxy.end()
-	if err := b.remove(ctx); err != nil {
-		return fmt.Errorf("remove the keys %s*: %w; remove them by hand", b.cfg.Prefix, err)
-	}
-	return nil
-}
-
-func (b *redisBroker) remove(ctx context.Context) error {
-	options := &redis.Options{Addr: b.address(), Username: b.cfg.User, Password: b.cfg.Password, DB: b.cfg.DB, TLSConfig: b.cfg.TLS}
-	if user := b.server.User; user != nil && options.Username == "" && options.Password == "" {
-		options.Username = user.Username()
-		options.Password, _ = user.Password()
-	}
-	if number := strings.Trim(b.server.Path, "/"); number != "" && options.DB == 0 {
-		var err error
-		if options.DB, err = strconv.Atoi(number); err != nil {
-			return fmt.Errorf("database %q is not a number", number)
-		}
-	}
-	client := redis.NewClient(options)
-	defer client.Close()
-	keys := client.Scan(ctx, 0, b.cfg.Prefix+"*", 1000).Iterator()
-	for keys.Next(ctx) {
-		if err := client.Del(ctx, keys.Val()).Err(); err != nil {
-			return err
-		}
-	}
-	return keys.Err()
+	return cleanup.Keys(ctx, b.url, b.cfg.Prefix)
 }

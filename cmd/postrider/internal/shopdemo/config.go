@@ -16,7 +16,7 @@ type Config struct {
 	// Dir is for the files of databases, broker and logs. Required.
 	Dir string
 	// Store is the URL of a database server, with a schema for each service; empty: a SQLite file for each. Publisher is the URL
-	// of a NATS server; empty: one in this process. Name is the name of the stream, and the beginning of the schemas' names.
+	// of a broker; empty: a NATS server in this process. Names of schemas, and of what is created at the broker, begin with Name.
 	Store, Publisher, Name string
 	// ShownStore and ShownPublisher name them on the screen.
 	ShownStore, ShownPublisher string

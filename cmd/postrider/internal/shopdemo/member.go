@@ -46,7 +46,11 @@ func (m *inside) configure(change func(*Settings)) { change(&m.settings) }
 
 func (m *inside) start(ctx context.Context) error {
 	logger := slog.New(slog.DiscardHandler)
-	s, err := shop.Open(ctx, m.settings.Service, m.settings.service(m.db.Database, broker(m.settings, logger), logger))
+	broker, err := siteOf(m.settings.Publisher, m.settings.Stream, logger)
+	if err != nil {
+		return err
+	}
+	s, err := shop.Open(ctx, m.settings.Service, m.settings.service(m.db.Database, broker, logger))
 	if err != nil {
 		return err
 	}
@@ -101,8 +105,8 @@ func (m *process) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {
-		if conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.settings.Listen); err == nil {
-			return conn.Close()
+		if m.answers(ctx) {
+			return nil
 		}
 		select {
 		case err := <-m.ended:
@@ -113,6 +117,19 @@ func (m *process) start(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// answers reports whether the service answers: it does when all of it is open.
+func (m *process) answers(ctx context.Context) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.settings.Listen, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	return answer.Body.Close() == nil
 }
 
 func (m *process) stop() error { return m.end(syscall.SIGTERM) }
@@ -146,9 +163,9 @@ type world struct {
 	members map[string]member
 	dbs     map[string]database
 	broker  func() // stops the broker of this process
-	// ownStream: the stream is on a server of others, and is removed at the end.
-	ownStream bool
-	ledger    *shop.Ledger
+	// others: the broker is a server of others, on which nothing may stay.
+	others bool
+	ledger *shop.Ledger
 	// checking serializes the use of the ledger.
 	checking sync.Mutex
 	http     *http.Client
@@ -157,7 +174,7 @@ type world struct {
 // open opens databases and broker, and starts all services.
 func open(ctx context.Context, cfg Config) (w *world, err error) {
 	w = &world{
-		cfg: cfg, members: make(map[string]member), dbs: make(map[string]database), broker: func() {}, ownStream: cfg.Publisher != "",
+		cfg: cfg, members: make(map[string]member), dbs: make(map[string]database), broker: func() {}, others: cfg.Publisher != "",
 		http: &http.Client{Timeout: readyTimeout},
 	}
 	defer func() {

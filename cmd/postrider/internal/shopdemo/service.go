@@ -17,22 +17,21 @@ import (
 
 // RunService runs one service until ctx ends: what each process of the shop does.
 func RunService(ctx context.Context, s Settings, logger *slog.Logger) error {
+	broker, err := siteOf(s.Publisher, s.Stream, logger)
+	if err != nil {
+		return err
+	}
 	db, err := openDatabase(ctx, s.Store)
 	if err != nil {
 		return err
 	}
-	service, err := shop.Open(ctx, s.Service, s.service(db.Database, broker(s, logger), logger))
+	service, err := shop.Open(ctx, s.Service, s.service(db.Database, broker, logger))
 	if err == nil {
 		err = service.Run(ctx)
 		err = errors.Join(err, service.Close())
 	}
 	db.close()
 	return err
-}
-
-// broker is the broker between the services.
-func broker(s Settings, logger *slog.Logger) shop.Broker {
-	return shop.JetStream{URL: s.Publisher, Stream: s.Stream, Logger: logger}
 }
 
 // database is the database of a service.

@@ -86,7 +86,7 @@ func (f *shopFlags) register(flags *pflag.FlagSet) {
 	flags.Uint64Var(&f.Seed, "seed", 0, "`number` from which prices and requests are drawn (default: a random one)")
 	flags.BoolVar(&f.Processes, "processes", false, "run each service as a process")
 	flags.BoolVar(&f.Faults, "faults", false, "let handlers fail on demand: POST /faults?type=card.charge&fail=true")
-	flags.StringVar(&f.Publisher, "publisher", "", "`URL` of a NATS server (default: one in this process)")
+	flags.StringVar(&f.Publisher, "publisher", "", "`URL` of a NATS, Kafka, RabbitMQ or Redis server (default: a NATS server in this process)")
 	flags.StringVar(&f.Dir, "dir", "", "`folder` for databases and logs, which stay (default: a temporary one)")
 	flags.IntVar(&f.Port, "port", 8081, "`port` of orders; the other services have the following ones; 0 for free ports")
 	flags.DurationVar(&f.Limits.StepTimeout, "step-timeout", 15*time.Second, "`time` that a step of a saga has for its answer")
@@ -132,6 +132,11 @@ func (p commands) shop(ctx context.Context, f shopFlags) (err error) {
 	}
 	if _, err := shopdemo.RateOf(f.Load); err != nil {
 		return program.Usagef("--load: %v", err)
+	}
+	if f.Publisher != "" {
+		if err := shopdemo.CheckPublisher(f.Publisher); err != nil {
+			return program.Usagef("--publisher: %v", err)
+		}
 	}
 	c := f.Config
 	if c.Dir == "" {

@@ -1,0 +1,310 @@
+package faults
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/examples/shop"
+	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/itest/process"
+	"github.com/postrider/postrider/store/postgres"
+)
+
+// shopWorld is the example shop: each service is a process with a schema of its own, and a supervisor starts it again when it ends.
+type shopWorld struct {
+	*postgresWorld
+	broker    *process.Server
+	brokerDir string
+	listen    map[string]string // the address of each service
+	stopped   chan struct{}
+	running   sync.WaitGroup
+
+	mu        sync.Mutex
+	processes map[string]*process.Process
+	placed    map[string]shop.Status // the orders, and how each may end if nothing is late
+}
+
+// TestShopCrash: the services of the shop, the broker and the database server are killed at random under orders of both kinds. Every
+// order ends, and has exactly the effects that belong to it.
+func TestShopCrash(t *testing.T) {
+	t.Parallel()
+	w := &shopWorld{
+		postgresWorld: newPostgresWorld(t), brokerDir: t.TempDir(), listen: make(map[string]string), stopped: make(chan struct{}),
+		processes: make(map[string]*process.Process), placed: make(map[string]shop.Status),
+	}
+	w.startBroker(0)
+	faults := []fault{
+		{"the database server was restarted at once", w.crash}, {"a backend of the database was killed", w.killBackend},
+		{"the broker was killed", w.restartBroker},
+	}
+	for _, name := range shop.Names {
+		w.supervise(name)
+		faults = append(faults, fault{name + " was killed", func() { w.kill(name) }})
+	}
+	load, end := context.WithCancel(t.Context())
+	defer end()
+	wait := w.order(load)
+	happened := w.hurt(loadTime(t, 12*time.Second), faults)
+	end()
+	wait()
+	w.calm()
+	tally := w.audit()
+	t.Logf("%d faults; %d orders shipped worth %s, %d cancelled, %s refunded", happened, tally.Shipped, tally.Charged, tally.Cancelled, tally.Refunded)
+	if tally.Shipped == 0 || tally.Cancelled == 0 || tally.Shipped+tally.Cancelled != len(w.placed) {
+		t.Errorf("%d orders were placed: want some shipped, some cancelled, and no other", len(w.placed))
+	}
+}
+
+func (w *shopWorld) startBroker(port int) {
+	w.t.Helper()
+	var err error
+	if w.broker, err = process.StartNATS(w.t.Context(), servertest.Get(w.t, servertest.NATSBin), w.brokerDir, port); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = w.broker.Kill() })
+}
+
+func (w *shopWorld) restartBroker() {
+	w.t.Helper()
+	_ = w.broker.Kill() // it may have ended
+	var port int
+	if _, err := fmt.Sscanf(w.broker.URL, "nats://127.0.0.1:%d", &port); err != nil {
+		w.t.Fatal(err)
+	}
+	w.startBroker(port)
+}
+
+// schemaOf is the URL of the database with the schema of a service.
+func (w *shopWorld) schemaOf(service string) string { return w.url + "&search_path=shop_" + service }
+
+// supervise runs a service until the test ends: like any supervisor, it starts it again whenever it ends.
+func (w *shopWorld) supervise(name string) {
+	w.t.Helper()
+	w.exec("create schema shop_" + name)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.listen[name] = l.Addr().String()
+	if err := l.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	start := func() (*process.Process, error) {
+		return process.Start(context.WithoutCancel(w.t.Context()), process.Command{
+			Name: name, Path: program, Log: filepath.Join(w.dir, name+".log"), Args: []string{
+				"demo", "shop", "--service", name, "--store", w.schemaOf(name) + "&schema=shop_" + name, "--publisher", w.broker.URL, "--stream", "SHOP",
+				"--listen", w.listen[name], "--seed", "1", "--step-timeout", "15s", "--deadline", "60s", "--undo-timeout", "5s", "--undo-attempts", "1000",
+			},
+		})
+	}
+	w.running.Go(func() {
+		for {
+			p, err := start()
+			if err != nil {
+				w.t.Errorf("start %s: %v", name, err)
+				return
+			}
+			w.mu.Lock()
+			w.processes[name] = p
+			w.mu.Unlock()
+			select {
+			case <-w.stopped:
+				_ = p.Kill()
+				if w.t.Failed() {
+					w.t.Logf("%s wrote:\n%s", name, p.Tail())
+				}
+				return
+			case <-p.Done():
+				<-time.After(100 * time.Millisecond)
+			}
+		}
+	})
+	w.t.Cleanup(sync.OnceFunc(func() {
+		select {
+		case <-w.stopped:
+		default:
+			close(w.stopped)
+		}
+		w.running.Wait()
+	}))
+}
+
+// kill kills a service, if it runs.
+func (w *shopWorld) kill(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.processes[name]; p != nil {
+		_ = p.Kill()
+	}
+}
+
+// request sends a request to the orders service.
+func (w *shopWorld) request(method, path string, body, answer any, headers ...string) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+w.listen["orders"]+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if text, err = io.ReadAll(res.Body); err != nil {
+		return err
+	}
+	if res.StatusCode >= http.StatusBadRequest && res.StatusCode != http.StatusConflict {
+		return fmt.Errorf("%s %s: %d: %s", method, path, res.StatusCode, text)
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// place places an order, and asks again until it is certain that the shop has it.
+func (w *shopWorld) place(random *rand.Rand) (id string) {
+	id = postrider.NewID()
+	path := []string{"/orders", "/orders/orchestrated"}[random.IntN(2)]
+	body := map[string]any{"customer": fmt.Sprintf("customer-%02d", 1+random.IntN(50))}
+	want := shop.Shipped
+	if random.IntN(6) == 0 { // more than the card allows
+		want, body["lines"] = shop.Cancelled, []shop.Line{{SKU: "P-20", Quantity: 2}}
+	} else {
+		body["lines"] = []shop.Line{{SKU: fmt.Sprintf("P-%02d", 1+random.IntN(9)), Quantity: 1}, {SKU: "P-10", Quantity: 1}}
+	}
+	var placed shop.OrderView
+	if left := awaitUntil(w.t, time.Now().Add(patience), func() string {
+		if err := w.request(http.MethodPost, path, body, &placed, "Idempotency-Key", id, "Prefer", "wait=0"); err != nil {
+			return err.Error()
+		}
+		return ""
+	}); left != "" {
+		w.t.Errorf("an order could not be placed for %s: %s", patience, left)
+		return ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.placed[id] = want
+	return id
+}
+
+// order places orders from three goroutines until ctx ends.
+func (w *shopWorld) order(ctx context.Context) (wait func()) {
+	var callers sync.WaitGroup
+	for range 3 {
+		random := rand.New(rand.NewPCG(w.random.Uint64(), 0))
+		callers.Go(func() {
+			for ctx.Err() == nil && w.place(random) != "" {
+				<-time.After(time.Duration(random.IntN(500)) * time.Millisecond)
+			}
+		})
+	}
+	return callers.Wait
+}
+
+// calm places one order after another until one is shipped: under faults, all may have run into their deadlines.
+func (w *shopWorld) calm() {
+	w.t.Helper()
+	id := ""
+	w.awaitEnd("an order is shipped without faults", func() string {
+		if id == "" {
+			id = w.place(w.random)
+		}
+		var o shop.OrderView
+		if err := w.request(http.MethodGet, "/orders/"+id, nil, &o); err != nil {
+			return err.Error()
+		}
+		if o.Status == shop.Cancelled {
+			id = ""
+		}
+		if o.Status != shop.Shipped {
+			return "the last one is " + string(o.Status)
+		}
+		return ""
+	})
+}
+
+// audit waits until every order is final, and lets the ledger compare the services.
+func (w *shopWorld) audit() (tally shop.Tally) {
+	w.t.Helper()
+	open := func(service string) *sql.DB {
+		db, err := sql.Open("pgx", w.schemaOf(service))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	pool, err := pgxpool.New(w.t.Context(), w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(pool.Close)
+	sagas, err := postgres.New(pool, postgres.Config{Schema: "shop_orders"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ledger := &shop.Ledger{
+		Orders: open("orders"), Inventory: open("inventory"), Payments: open("payments"), Shipping: open("shipping"), Sagas: sagas,
+		OverdueAfter: patience, // whoever notices a deadline may have been down
+	}
+	w.awaitEnd("every order is final", func() string {
+		if tally, err = ledger.Check(w.t.Context()); err != nil {
+			return err.Error()
+		}
+		if tally.Open > 0 {
+			return fmt.Sprintf("%d of %d are not", tally.Open, len(w.placed))
+		}
+		return ""
+	})
+	tally, total := ledger.Totals(w.t.Context())
+	if err := cmp.Or(total, errors.Join(asErrors(tally.Broken)...)); err != nil {
+		w.t.Errorf("the ledger is not exact: %v", err)
+	}
+	for id, want := range w.placed {
+		if want == shop.Cancelled {
+			w.checkCancelled(ledger.Orders, id)
+		}
+	}
+	return tally
+}
+
+// checkCancelled checks that an order that the card does not allow was not shipped.
+func (w *shopWorld) checkCancelled(orders *sql.DB, id string) {
+	w.t.Helper()
+	var status shop.Status
+	if err := orders.QueryRowContext(w.t.Context(), "select status from orders where id = $1", id).Scan(&status); err != nil {
+		w.t.Errorf("order %s: %v", id, err)
+	} else if status != shop.Cancelled {
+		w.t.Errorf("order %s exceeds the limit of the card and is %s", id, status)
+	}
+}
+
+func asErrors(texts []string) (errs []error) {
+	for _, text := range texts {
+		errs = append(errs, errors.New(text))
+	}
+	return errs
+}
