@@ -20,8 +20,8 @@ type dying struct {
 	// statements is how many it executes before that. The beginning and the commit of a transaction count; if it dies at a commit,
 	// the transaction is committed.
 	statements int
-	// behind is by how much the database's clock has been set back.
-	behind time.Duration
+	// setBack is by how much the database's clock has been set back.
+	setBack time.Duration
 	// between, if not nil, is called once: in a transaction that has found no parked message or dead letter to erase, after its first search.
 	between func()
 	found   bool
@@ -72,7 +72,7 @@ func searched[T any](w dyingWriter, none bool, out T, err error) (T, error) {
 func (w dyingWriter) Now(ctx context.Context) (time.Time, error) {
 	return statement(w, func() (time.Time, error) {
 		now, err := w.Writer.Now(ctx)
-		return now.Add(-w.d.behind), err
+		return now.Add(-w.d.setBack), err
 	})
 }
 
@@ -188,10 +188,10 @@ func (e *env) nothingLeft(p erasure.Plan) {
 	})
 }
 
-// erasesWithAnySlowClock: a standby whose clock is behind was promoted, so that all messages seem to be written after the erasure began.
+// erasesWithAnySlowClock: a standby with a slow clock was promoted, so that all messages seem to be written after the erasure began.
 func erasesWithAnySlowClock(e *env) {
 	e.publish(e.personal("order/1", "acme", 2_500)...)
-	done, err := erasure.New(&dying{Records: e.database, statements: 1_000, behind: time.Hour}).Erase(e.ctx, erasure.Plan{Key: "order/1", By: "olga"}, nil)
+	done, err := erasure.New(&dying{Records: e.database, statements: 1_000, setBack: time.Hour}).Erase(e.ctx, erasure.Plan{Key: "order/1", By: "olga"}, nil)
 	e.must(err, "erase")
 	e.wantErased(done.Erased, 2_500, 0, 0)
 }
