@@ -103,7 +103,7 @@ func (r *logRun[Tx]) miss(p *store.LogPosition, now postrider.LogPartition, g lo
 		"partition", p.Partition, "from_offset", g.from, "to_offset", g.to)
 }
 
-// reportEvery is how often the broker is told how far the consumer has come, and reportAgain how often it is told the same: Kafka forgets
+// reportEvery is how often the broker is told how far the consumer has come, and reportAgain how often it is told the same: Kafka removes
 // offsets that are not committed again for some days.
 const reportEvery, reportAgain = 10 * time.Second, time.Hour
 
