@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/erasure"
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -171,4 +172,28 @@ func (l *looker) window(ctx context.Context) (out []Finding, err error) {
 		})
 	}
 	return out, err
+}
+
+// erasures reports erasures that have not ended, and whose processes are gone.
+func (l *looker) erasures(ctx context.Context) (out []Finding, err error) {
+	s, err := l.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range erasure.New(l.store).List(ctx) {
+		if err != nil && e.ID == "" {
+			return nil, err
+		}
+		age := s.Now.Sub(e.ChangedAt)
+		if err != nil || e.Ended() || age < interruptedFor {
+			continue
+		}
+		out = append(out, Finding{
+			Level: Warning, Target: e.ID, Message: fmt.Sprintf("An erasure of a %s by %s was interrupted %s ago.", e.Subject, e.By, lasting(age)),
+			Impact:   "What it was to erase is still there.",
+			Fix:      []Fix{command("erase the rest:", "erase resume %s", e.ID)},
+			Evidence: "the record of the erasure",
+		})
+	}
+	return out, nil
 }

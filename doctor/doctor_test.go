@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/doctor"
+	"github.com/postrider/postrider/erasure"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -82,4 +83,46 @@ func TestMemory(t *testing.T) {
 	if r.Count(doctor.Passed) != len(r.Results) || len(r.Results) != 10 {
 		t.Errorf("%+v", r)
 	}
+}
+
+// TestInterruptedErasure: the doctor says how to erase the rest.
+func TestInterruptedErasure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun, cut := false, true
+		s := memory.New(memory.Config{Fault: func(op string, done bool) error {
+			if op == "Erase" && begun && cut {
+				return errors.New("the process has died")
+			}
+			begun = begun || op == "Erase" && done
+			return nil
+		}})
+		if _, err := erasure.New(s).Erase(t.Context(), erasure.Plan{Key: "customer/42", By: "ann"}, nil); err == nil {
+			t.Fatal("the erasure was not interrupted")
+		}
+		found := func() []doctor.Finding {
+			for _, r := range doctor.Run(t.Context(), doctor.Checks(s), doctor.Options{}).Results {
+				if r.Check == "erasure" {
+					return r.Findings
+				}
+			}
+			t.Fatal("there is no such check")
+			return nil
+		}
+		if f := found(); len(f) > 0 {
+			t.Errorf("found at once: %+v", f)
+		}
+		time.Sleep(6 * time.Minute)
+		f := found()
+		if len(f) != 1 || f[0].Fix[0].Command != "postrider erase resume "+f[0].Target {
+			t.Fatalf("found %+v", f)
+		}
+		cut = false
+		if _, err := erasure.New(s).Resume(t.Context(), f[0].Target, "eva", nil); err != nil {
+			t.Fatal(err)
+		}
+		if f := found(); len(f) > 0 {
+			t.Errorf("found after its end: %+v", f)
+		}
+	})
 }

@@ -26,6 +26,8 @@ const (
 	unownedFor = 30 * time.Second
 	// heldFor is how long a key is held, and unhandledFor how long a message waits for a handler: both are normal for less.
 	heldFor, unhandledFor = 5 * time.Minute, 5 * time.Minute
+	// interruptedFor is how long ago the last step of an erasure was taken.
+	interruptedFor = 5 * time.Minute
 	// goneFor is how long no process of a relay with undelivered messages has been seen: longer than a restart.
 	goneFor = time.Minute
 	// pausedFor is how long a pause without an end lasts until it is a finding.
@@ -49,6 +51,7 @@ func Checks(s Store) []Check {
 		l.relays("relay.dead", "There are no open dead letters", deadLetters),
 		Check{"route.untaken", "Every topic has a relay", l.untaken},
 		Check{"inbox.window", "Consumers keep IDs for as long as messages can be redelivered", l.window},
+		Check{"erasure", "No erasure was interrupted", l.erasures},
 		l.relays("destination", "Every destination answers", destinations),
 	)
 }

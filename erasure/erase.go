@@ -156,6 +156,7 @@ func parse(d store.Document) (e Erasure, err error) {
 	if err = json.Unmarshal(d.Body, &e); err != nil {
 		err = fmt.Errorf("the stored erasure %s: %w", d.ID, err)
 	}
+	e.ChangedAt = d.At
 	return e, err
 }
 

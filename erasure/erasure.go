@@ -93,6 +93,8 @@ type Erasure struct {
 	// Position is the sequence up to which the log is erased, UpTo the last sequence when the erasure began.
 	Position int64 `json:"position,string"`
 	UpTo     int64 `json:"up_to,string"`
+	// ChangedAt is when the last step was taken.
+	ChangedAt time.Time `json:"changed_at,omitzero"`
 	Erased
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// catchUpLook is how long CatchUp waits for a message when it looks whether a log has more for this consumer.
+// catchUpLook is how long CatchUp waits for a further message when it looks whether a log has more for this consumer. A broker that has not
+// answered yet gets verifyTimeout.
 const catchUpLook = time.Second
 
 // CatchUp waits until everything that the source had at the call has been processed, parked or dead-lettered by this consumer, in
@@ -76,9 +77,10 @@ func (c *Consumer[Tx]) unread(ctx context.Context, parts []postrider.LogPartitio
 	return open, nil
 }
 
-// hasMore looks whether a log has a message for this consumer after an offset, up to its End.
+// hasMore looks whether a log has a message for this consumer after an offset, up to its End. It reads from the message at the offset on: once
+// the broker has returned that one, silence means that no other follows.
 func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, after int64) (bool, error) {
-	reader, err := c.log.log.ReadLog(ctx, p, after)
+	reader, err := c.log.log.ReadLog(ctx, p, after-1)
 	if err != nil {
 		return false, err
 	}
@@ -87,14 +89,27 @@ func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, af
 		defer cancel()
 		_ = reader.Close(ctx) // the broker removes what is left of it
 	}()
-	look, cancel := context.WithTimeout(ctx, catchUpLook)
-	defer cancel()
-	found, err := reader.Read(look, 1, 1)
-	switch {
-	case err == nil:
-		return found[0].Position.Offset <= p.End, nil
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return false, nil
+	for silence := verifyTimeout; ; silence = catchUpLook {
+		last, err := readNext(ctx, reader, silence)
+		switch {
+		case err == nil && last > after:
+			return last <= p.End, nil
+		case err == nil: // the message at the offset
+		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+			return false, nil
+		default:
+			return false, err
+		}
 	}
-	return false, err
+}
+
+// readNext returns the offset of the next message. It waits for a limited time.
+func readNext(ctx context.Context, reader postrider.LogReader, limit time.Duration) (offset int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	found, err := reader.Read(ctx, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	return found[0].Position.Offset, nil
 }

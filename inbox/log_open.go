@@ -103,13 +103,14 @@ func (r *logRun[Tx]) miss(p *store.LogPosition, now postrider.LogPartition, g lo
 		"partition", p.Partition, "from_offset", g.from, "to_offset", g.to)
 }
 
-// reportEvery is how often the broker is told how far the consumer has come.
-const reportEvery = 10 * time.Second
+// reportEvery is how often the broker is told how far the consumer has come, and reportAgain how often it is told the same: Kafka removes
+// offsets that are not committed again for some days.
+const reportEvery, reportAgain = 10 * time.Second, time.Hour
 
 // report tells the broker how far the consumer has come, if it has a place for that. Nothing depends on it.
 func (r *logRun[Tx]) report() {
 	reporter, ok := r.src.log.(postrider.LogReporter)
-	if !ok || r.position.Offset == r.reported {
+	if !ok || r.position.Offset == r.reported && time.Since(r.reportedAt) < reportAgain {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), verifyTimeout)

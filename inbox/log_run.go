@@ -63,6 +63,7 @@ func (r *logRun[Tx]) loop() {
 			return
 		case errors.Is(err, errReplaced):
 			failures = 0
+			sleep(r.ctx, sourceRetryMin) // servers may not agree yet about which of them is authoritative
 			continue
 		}
 		if failures++; failures == 1 {
@@ -118,7 +119,9 @@ func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
 		case read:
 			failures = 0
 		}
-		r.src.unreadable(r.part.Name, err)
+		if err != nil {
+			r.src.unreadable(r.part.Name, err)
+		}
 	}
 	return ctx.Err()
 }

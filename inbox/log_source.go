@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -292,11 +293,17 @@ func (s *logSource[Tx]) Close(ctx context.Context) error {
 	}
 }
 
-// keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash.
+// keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash. A partition
+// that the log does not have any more is not read again; its position would keep all IDs for ever.
 func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
 	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range positions {
-		longer = max(longer, positions[i].Moved+positions[i].Open)
+		p := &positions[i]
+		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return part.Name == p.Partition }) {
+			longer = max(longer, p.Moved+p.Open)
+		}
 	}
 	return longer, err
 }

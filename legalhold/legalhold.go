@@ -34,8 +34,9 @@ var (
 )
 
 const (
-	// kind is that of the documents that hold holds.
-	kind     = "legal hold"
+	// releasedKind is that of the documents of holds that are released. Active ones are of store.KindLegalHold.
+	releasedKind = "released legal hold"
+
 	listPage = 100
 )
 
@@ -57,7 +58,8 @@ type Store struct{ records store.Records }
 // New returns the holds of a store: of store/postgres, store/mysql, store/sqlite or store/memory.
 func New(r store.Records) Store { return Store{r} }
 
-// Place places a hold. What a call that is in progress removes, it does not keep.
+// Place places a hold. When it returns, no transaction begins any more that removes what the hold keeps; one that is in progress may still
+// commit.
 func (s Store) Place(ctx context.Context, by, reason string) (h Hold, err error) {
 	err = s.records.Change(ctx, store.Operation{Method: "PlaceHold", Doing: "place a legal hold"}, func(w store.Writer) error {
 		now, err := w.Now(ctx)
@@ -65,95 +67,105 @@ func (s Store) Place(ctx context.Context, by, reason string) (h Hold, err error)
 			return err
 		}
 		h = Hold{ID: postrider.NewID(), By: stored.Text(by), Reason: stored.Text(reason), PlacedAt: now}
-		d, err := document(&h)
-		if err != nil {
-			return err
-		}
-		return w.AddDocument(ctx, d)
+		return h.add(ctx, w, store.KindLegalHold)
 	})
 	return h, err
 }
 
-// Release releases a hold, which stays on record. Errors: ErrNoHold, ErrReleased.
+// Release releases a hold, which stays on record, even if it cannot be read. Errors: ErrNoHold, ErrReleased.
 func (s Store) Release(ctx context.Context, id, by, reason string) (h Hold, err error) {
 	err = s.records.Change(ctx, store.Operation{Method: "ReleaseHold", Doing: "release a legal hold"}, func(w store.Writer) error {
-		d, err := w.LockDocument(ctx, kind, id)
+		d, err := w.LockDocument(ctx, store.KindLegalHold, id)
 		if errors.Is(err, store.ErrNoDocument) {
-			return fmt.Errorf("%w: %s", ErrNoHold, id)
-		}
-		if err == nil {
-			h, err = parse(d)
-		}
-		if err == nil && !h.ReleasedAt.IsZero() {
-			err = fmt.Errorf("%w: %s, by %s", ErrReleased, id, h.ReleasedBy)
+			return notActive(ctx, w, id)
 		}
 		if err != nil {
 			return err
+		}
+		if h, err = parse(d); err != nil {
+			h = Hold{ID: id, By: "(unreadable)", PlacedAt: d.At}
 		}
 		if h.ReleasedAt, err = w.Now(ctx); err != nil {
 			return err
 		}
 		h.ReleasedBy, h.ReleaseReason = stored.Text(by), stored.Text(reason)
-		if d, err = document(&h); err != nil {
+		if err := w.RemoveDocument(ctx, store.KindLegalHold, id); err != nil {
 			return err
 		}
-		return w.SaveDocument(ctx, d)
+		return h.add(ctx, w, releasedKind)
 	})
 	return h, err
 }
 
-// List yields all holds, newest first.
+// notActive says why a hold cannot be released.
+func notActive(ctx context.Context, r store.DocumentReader, id string) error {
+	d, err := r.Document(ctx, releasedKind, id)
+	if errors.Is(err, store.ErrNoDocument) {
+		return fmt.Errorf("%w: %s", ErrNoHold, id)
+	}
+	if err != nil {
+		return err
+	}
+	h, err := parse(d)
+	return errors.Join(fmt.Errorf("%w: %s, by %s", ErrReleased, id, h.ReleasedBy), err)
+}
+
+// List yields the active holds, newest first, and then those that are released. One that cannot be read comes as its ID and an error, and the
+// others follow it.
 func (s Store) List(ctx context.Context) iter.Seq2[Hold, error] {
 	return func(yield func(Hold, error) bool) {
-		for before := ""; ; {
-			var page []store.Document
-			err := s.records.View(ctx, store.Operation{Method: "ListHolds", Doing: "list legal holds"}, func(r store.Reader) (err error) {
-				page, err = r.Documents(ctx, kind, before, listPage)
-				return err
-			})
-			if err != nil {
-				yield(Hold{}, err)
-				return
-			}
-			for _, d := range page {
-				if h, err := parse(d); !yield(h, err) || err != nil {
-					return
-				}
-				before = d.ID
-			}
-			if len(page) < listPage {
+		for _, kind := range []string{store.KindLegalHold, releasedKind} {
+			if !s.list(ctx, kind, yield) {
 				return
 			}
 		}
 	}
 }
 
-// Check fails if a hold is active, or may be, because it cannot be read. Errors: ErrHeld.
-func Check(ctx context.Context, r store.DocumentReader) error {
+// list yields the holds of a kind, and reports whether to go on.
+func (s Store) list(ctx context.Context, kind string, yield func(Hold, error) bool) bool {
 	for before := ""; ; {
-		page, err := r.Documents(ctx, kind, before, listPage)
-		if err != nil {
+		var page []store.Document
+		err := s.records.View(ctx, store.Operation{Method: "ListHolds", Doing: "list legal holds"}, func(r store.Reader) (err error) {
+			page, err = r.Documents(ctx, kind, before, listPage)
 			return err
+		})
+		if err != nil {
+			yield(Hold{}, err)
+			return false
 		}
 		for _, d := range page {
 			h, err := parse(d)
-			switch {
-			case err != nil:
-				return fmt.Errorf("%w: %w", ErrHeld, err)
-			case h.ReleasedAt.IsZero():
-				return fmt.Errorf("%w: %s, placed by %s: %s", ErrHeld, h.ID, h.By, h.Reason)
+			if h.ID = d.ID; !yield(h, err) {
+				return false
 			}
 			before = d.ID
 		}
 		if len(page) < listPage {
-			return nil
+			return true
 		}
 	}
 }
 
-func document(h *Hold) (store.Document, error) {
+// Check fails if a hold is active, even if it cannot be read. Errors: ErrHeld.
+func Check(ctx context.Context, r store.DocumentReader) error {
+	active, err := r.Documents(ctx, store.KindLegalHold, "", 1)
+	if err != nil || len(active) == 0 {
+		return err
+	}
+	h, err := parse(active[0])
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrHeld, err)
+	}
+	return fmt.Errorf("%w: %s, placed by %s: %s", ErrHeld, h.ID, h.By, h.Reason)
+}
+
+func (h *Hold) add(ctx context.Context, w store.DocumentWriter, kind string) error {
 	body, err := json.Marshal(h)
-	return store.Document{Kind: kind, ID: h.ID, Body: body}, err
+	if err != nil {
+		return err
+	}
+	return w.AddDocument(ctx, store.Document{Kind: kind, ID: h.ID, Body: body})
 }
 
 func parse(d store.Document) (h Hold, err error) {

@@ -29,9 +29,11 @@ type Config struct {
 	// For is how long a delivered message is kept; 0 drops it as soon as every relay has passed it.
 	For time.Duration
 	// Topics are longer times for topics, by patterns in which * stands for any text; the longest one that matches counts. Messages are
-	// dropped from the oldest on, so the first message that must stay keeps all later ones, of every topic.
+	// dropped from the oldest on, so the first message that must stay keeps all later ones, of every topic. For must be longer than any
+	// transaction that publishes is open: a message that is committed later than that may have been passed already.
 	Topics map[string]time.Duration
-	// MaxBytes drops the oldest delivered messages when the log exceeds this size; 0 means no limit. It drops none that Topics keeps.
+	// MaxBytes drops the oldest delivered messages when the log exceeds this size; 0 means no limit. It drops none that Topics keeps, and
+	// with Topics none that is younger than 10 minutes.
 	MaxBytes int64
 	// Redrives is how long a redrive or replay is kept after its end; 0 means forever.
 	Redrives time.Duration
@@ -87,7 +89,7 @@ func (k *Keeper) Maintain(ctx context.Context) (store.Maintained, error) {
 	if err != nil {
 		return store.Maintained{}, err
 	}
-	if _, err := replay.New(k.store).Purge(ctx, keep.Redrives); err != nil {
+	if _, err := replay.New(k.store).Purge(ctx, keep.Redrives); err != nil { // none under a legal hold
 		return store.Maintained{}, err
 	}
 	done, err := k.store.Maintain(ctx, keep)
@@ -115,7 +117,7 @@ func (k *Keeper) keepFrom(ctx context.Context, keep *store.Retention) (why strin
 	err = k.store.View(ctx, op, func(r store.Reader) error {
 		err := legalhold.Check(ctx, r)
 		if errors.Is(err, legalhold.ErrHeld) {
-			keep.KeepFrom, why, err = 1, "nothing is dropped: "+err.Error(), nil
+			keep.KeepFrom, keep.Redrives, why, err = 1, 0, "nothing is dropped: "+err.Error(), nil
 		}
 		return err
 	})
@@ -132,12 +134,15 @@ func earlier(a, b int64) int64 {
 
 const (
 	pageLimit = 1_000
-	// pagesAtOnce is how many pages of the log one call searches for messages that are kept because of their topics.
-	pagesAtOnce = 200
+	// searchFor is how long one call searches the log for messages that are kept because of their topics.
+	searchFor = 20 * time.Second
+	// lateFor is how long a transaction may be open where Config.MaxBytes drops messages before Config.For is over.
+	lateFor = 10 * time.Minute
 )
 
 // topics returns the first sequence to keep because of Config.Topics, 0 if there is none. It reads on in the log from where the last call
-// ended: each message that is past the general retention is read once by a process, without its payload.
+// ended: each message that may be dropped is read once by a process, without its payload. It reads none that is so young that another
+// with a lower sequence may still be committed.
 func (k *Keeper) topics(ctx context.Context) (from int64, err error) {
 	if len(k.config.Topics) == 0 {
 		return 0, nil
@@ -149,7 +154,7 @@ func (k *Keeper) topics(ctx context.Context) (from int64, err error) {
 	if err := k.store.Change(ctx, op, func(w store.Writer) (err error) { now, err = w.Now(ctx); return err }); err != nil {
 		return 0, err
 	}
-	for range pagesAtOnce {
+	for began := time.Now(); time.Since(began) < searchFor; {
 		var page store.LogPage
 		err := k.store.View(ctx, op, func(r store.Reader) (err error) {
 			page, err = r.Logged(ctx, store.LogQuery{After: k.passed, UpTo: math.MaxInt64, Limit: pageLimit})
@@ -166,15 +171,18 @@ func (k *Keeper) topics(ctx context.Context) (from int64, err error) {
 			k.passed = m.Sequence
 		}
 		if page.Last == math.MaxInt64 {
-			return k.passed + 1, nil
+			break
 		}
 	}
 	return k.passed + 1, nil
 }
 
-// keptFor returns how long messages of a topic are kept.
+// keptFor returns how long messages of a topic are kept, if not for the size of the log. All of them are until they may be read.
 func (k *Keeper) keptFor(topic string) time.Duration {
 	longest := k.config.For
+	if k.config.MaxBytes > 0 {
+		longest = min(longest, lateFor)
+	}
 	for pattern, d := range k.config.Topics {
 		if d > longest && store.MatchTopic(pattern, topic) {
 			longest = d

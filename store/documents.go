@@ -9,6 +9,9 @@ import (
 // ErrNoDocument: no document of this kind has this ID.
 var ErrNoDocument = errors.New("no such document")
 
+// KindLegalHold is the kind of the documents of active legal holds (package legalhold). While there is one, Maintain drops no message.
+const KindLegalHold = "legal hold"
+
 // Document is a record of a kind that a package above the stores defines, e.g. a replay. Stores return the same body and never
 // look inside.
 type Document struct {

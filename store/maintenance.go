@@ -9,7 +9,8 @@ import (
 // minute; any number of processes may do so concurrently.
 type Maintainer interface {
 	// Maintain prepares space for new messages and drops delivered messages and ended redrives that are past retention. It
-	// never drops what any relay, of this process or another, has not delivered.
+	// never drops what any relay, of this process or another, has not delivered, and no message in a transaction that begins while a
+	// legal hold is active (KindLegalHold).
 	Maintain(ctx context.Context, r Retention) (Maintained, error)
 }
 

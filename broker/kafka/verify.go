@@ -67,9 +67,7 @@ func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrid
 		return outOfRange(ctx, client, details, partition, at.Offset)
 	case err != nil:
 		return 0, err
-	case found.HighWatermark <= at.Offset:
-		return postrider.PositionReplaced, nil
-	case len(found.Records) == 0 || found.Records[0].Offset != at.Offset:
+	case len(found.Records) == 0 || found.Records[0].Offset != at.Offset: // also if a new leader does not know yet how far it is committed
 		return s.compareEpoch(ctx, kadm.NewClient(client), topic, partition, at)
 	case recordMark(found.Records[0]) == at.Mark:
 		return postrider.PositionKept, nil
@@ -133,8 +131,8 @@ func fetchAt(ctx context.Context, client *kgo.Client, details *kmsg.MetadataResp
 	return found, found.Err
 }
 
-// compareEpoch decides about a record that compaction has removed: in a partition that was truncated, the record's
-// leader epoch ends before the record.
+// compareEpoch decides about a record that the leader does not return, e.g. because compaction has removed it: in a partition that was
+// truncated, the record's leader epoch ends before the record.
 func (s *Subscriber) compareEpoch(ctx context.Context, admin *kadm.Client, topic string, partition int32, at postrider.Position) (
 	postrider.PositionState, error,
 ) {

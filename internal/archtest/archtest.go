@@ -51,7 +51,7 @@ var rules = []rule{
 	// Users' tests need everything that a message passes, in memory.
 	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},
 	{"resilience", []string{".", "internal"}},
-	{"doctor", []string{".", "internal", "store"}},
+	{"doctor", []string{".", "internal", "store", "erasure"}}, // it finds erasures that were interrupted
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},
 	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "erasure", "legalhold", "pause", "retention", "outbox", "relay", "inbox"}},

@@ -118,6 +118,9 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 			}
 		}
 		slices.SortFunc(delivered, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
+		if slices.ContainsFunc(db.documents, func(d store.Document) bool { return d.Kind == store.KindLegalHold }) {
+			delivered = nil
+		}
 		at, size, n := now(), db.bytes, 0
 		for _, row := range delivered {
 			if keep.KeepFrom > 0 && row.seq >= keep.KeepFrom || at.Sub(row.msg.CreatedAt) < keep.For && (keep.MaxBytes == 0 || size <= keep.MaxBytes) {

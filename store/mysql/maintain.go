@@ -26,6 +26,7 @@ const (
 )
 
 const (
+	heldSQL      = `SELECT EXISTS (SELECT 1 FROM {prefix}records WHERE kind = '` + store.KindLegalHold + `')`
 	lockFloorSQL = floorSQL + ` FOR UPDATE SKIP LOCKED`
 	// announcedSQL counts relays that have registered and have no cursors yet: they have passed nothing.
 	announcedSQL  = `SELECT COUNT(*) FROM {prefix}relays r WHERE NOT EXISTS (SELECT 1 FROM {prefix}cursors c WHERE c.relay = r.relay)`
@@ -95,13 +96,17 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 }
 
 // drop drops the oldest messages that every relay has passed, if they were written before a
-// time or have a sequence up to upTo. It returns how many; 0 when none are left or while another process drops messages.
+// time or have a sequence up to upTo. It returns how many; 0 when none are left, while another process drops messages, or while a legal hold is active.
 func (s *Store) drop(ctx context.Context, before, upTo int64, keep store.Retention) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", func(t txn) error {
 		n = 0
 		var floor int64
 		if err := t.get(ctx, lockFloorSQL, nil, &floor); err != nil {
 			return stored.OrNone(err)
+		}
+		var held bool
+		if err := t.get(ctx, heldSQL, nil, &held); err != nil || held {
+			return err
 		}
 		passed, err := t.passed(ctx, keep.WithoutRelay)
 		if err != nil {

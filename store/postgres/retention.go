@@ -71,11 +71,12 @@ func (m *maintenance) dropOld(ctx context.Context, r store.Retention) error {
 }
 
 // undeliveredInSQL finds a row of segment %s that some relay has not delivered, late ones included, or that none ever will
-// because its partition does not exist. It is also true if there is no relay, unless %[2]t is false. While late rows are read in pages, all of them
-// count as undelivered. If planSQL precedes it, each branch reads one row by index: fresh rows as a fetch does; rows of a
-// transaction that was running; rows of later transactions, up to the ceiling.
+// because its partition does not exist. It is also true while a legal hold is active, and if there is no relay, unless %[2]t is
+// false. While late rows are read in pages, all of them count as undelivered. If planSQL precedes it, each branch reads one row by
+// index: fresh rows as a fetch does; rows of a transaction that was running; rows of later transactions, up to the ceiling.
 const undeliveredInSQL = `
 select %[2]t and not exists (select from {relay_partitions} g where ` + kindSQL + ` = 'relay')
+or exists (select from {records} where kind = '` + store.KindLegalHold + `')
 or exists (select from %[1]s where partition < 0) or exists (select from %[1]s where partition >= {partitions}())
 or exists (
 	select from {relay_partitions} g cross join lateral (

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -92,4 +93,26 @@ func TestSegmentsAreDroppedWithoutARelay(t *testing.T) {
 	if !b.exists(t, unread) {
 		t.Error("a segment was dropped that a relay has not delivered")
 	}
+}
+
+// TestSegmentsAreKeptForALegalHold: also by a process that has looked for a hold before it was placed.
+func TestSegmentsAreKeptForALegalHold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	keep := store.Retention{For: time.Hour, WithoutRelay: true}
+	old := b.past(t, 5, 100)
+	h, err := legalhold.New(b).Place(t.Context(), "olga", "case 17")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		b.maintain(t, keep)
+	}
+	if !b.exists(t, old) {
+		t.Error("a segment was dropped under a legal hold")
+	}
+	if _, err := legalhold.New(b).Release(t.Context(), h.ID, "olga", "closed"); err != nil {
+		t.Fatal(err)
+	}
+	b.drop(t, keep, old)
 }

@@ -39,6 +39,7 @@ const (
 	// passedOrNoneSQL is passedSQL, with everything if there is no relay.
 	passedOrNoneSQL = passedSQL + ` UNION ALL SELECT value, 9223372036854775807 FROM json_each(?1)
 		WHERE NOT EXISTS (SELECT 1 FROM known)`
+	heldSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}records WHERE kind = '` + store.KindLegalHold + `')`
 	// Of the oldest messages of each partition, those that are delivered and past retention. The parameters: ?1 time of writing, ?2
 	// sequence up to which size requires it, ?3 limit per partition; then the parts.
 	dropSQL     = `DELETE FROM {prefix}log WHERE seq IN (SELECT seq FROM (%s) WHERE created_at <= ?1 OR seq <= ?2)`
@@ -97,10 +98,14 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 }
 
 // drop drops the oldest messages of some partitions that every relay has passed, if they
-// were written before a time or their sequence is at most upTo. It returns how many, 0 at the end.
+// were written before a time or their sequence is at most upTo. It returns how many, 0 at the end or while a legal hold is active.
 func (s *Store) drop(ctx context.Context, partitions []int, before, upTo int64, keep store.Retention) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", relaxed, func(t txn) error {
 		n = 0
+		var held bool
+		if err := t.get(ctx, heldSQL, nil, &held); err != nil || held {
+			return err
+		}
 		var parts []string
 		passedBy := passedSQL
 		if keep.WithoutRelay {

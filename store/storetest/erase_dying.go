@@ -188,7 +188,7 @@ func (e *env) nothingLeft(p erasure.Plan) {
 	})
 }
 
-// erasesWithAnySlowClock: a standby whose clock is behind was promoted, so that all messages seem to be written after the erasure began.
+// erasesWithAnySlowClock: a standby with a slow clock was promoted, so that all messages seem to be written after the erasure began.
 func erasesWithAnySlowClock(e *env) {
 	e.publish(e.personal("order/1", "acme", 2_500)...)
 	done, err := erasure.New(&dying{Records: e.database, statements: 1_000, setBack: time.Hour}).Erase(e.ctx, erasure.Plan{Key: "order/1", By: "olga"}, nil)

@@ -17,8 +17,11 @@ import (
 
 var keepTests = []test{
 	{name: "LegalHoldKeepsEverything", run: holdKeeps},
+	{name: "LegalHoldIsKeptByWhoeverLookedBefore", run: holdIsKeptByAll},
+	{name: "UnreadableLegalHoldIsReleased", run: unreadableHold},
 	{name: "LegalHoldsAreReleasedOnce", run: holdsAreReleased},
 	{name: "TopicIsKeptLonger", run: topicIsKept, exact: true},
+	{name: "SizeLimitDropsWhatNoTopicKeeps", run: sizeLimitWithTopics, exact: true},
 	{name: "WithoutARelayMessagesAreDroppedByAge", run: withoutRelay, exact: true},
 	{name: "WithoutARelayThatIsRegisteredNothingIsDropped", run: withoutRelayThatIs},
 	{name: "UnreadableReplayKeepsTheLogUntilItIsCancelled", run: unreadableReplay},
@@ -45,9 +48,14 @@ func holdKeeps(e *env) {
 	e.must(err, "place another hold")
 	_, err = legalhold.New(e.reopen(e.t)).Release(e.ctx, first.ID, "olga", "closed")
 	e.must(err, "release one of them")
-	if done := e.keep(retention.Config{MaxBytes: 1}); done.Dropped != 0 || !strings.Contains(done.Deferred, "case 18") {
+	ended, err := e.replays().Cancel(e.ctx, e.startReplay(replay.Plan{}).ID, "olga")
+	e.must(err, "cancel a replay")
+	e.clockMoves(20 * time.Millisecond)
+	if done := e.keep(retention.Config{MaxBytes: 1, Redrives: time.Millisecond}); done.Dropped != 0 || !strings.Contains(done.Deferred, "case 18") {
 		e.t.Errorf("maintained %+v, want nothing dropped because of case 18", done)
 	}
+	_, err = e.replays().Show(e.ctx, ended.ID)
+	e.must(err, "show the replay")
 	if _, err := e.Store.Purge(e.ctx, deadletter.PurgePlan{ResolvedFor: deadletter.MinResolvedFor, By: "olga"}, nil); !errors.Is(err, legalhold.ErrHeld) {
 		e.t.Errorf("purge: %v, want %v", err, legalhold.ErrHeld)
 	}
@@ -62,6 +70,49 @@ func holdKeeps(e *env) {
 	_, err = legalhold.New(e.database).Release(e.ctx, second.ID, "olga", "closed")
 	e.must(err, "release")
 	e.wantDropped(e.keep(retention.Config{}), 2)
+}
+
+// holdIsKeptByAll: a process has looked for a hold before it was placed, and goes on now.
+func holdIsKeptByAll(e *env) {
+	want := e.worker("r", "a").delivered(e.messages("order/1", 2)...)
+	h, err := legalhold.New(e.database).Place(e.ctx, "olga", "case 17")
+	e.must(err, "place a hold")
+	if done := e.maintain(store.Retention{MaxBytes: 1}); done.Dropped != 0 {
+		e.t.Errorf("maintained %+v, want nothing dropped", done)
+	}
+	e.wantIDs("in the log", e.logged("later"), want)
+	_, err = legalhold.New(e.database).Release(e.ctx, h.ID, "olga", "closed")
+	e.must(err, "release")
+}
+
+// unreadableHold: a hold that nobody can read is active, can be seen, and can be released.
+func unreadableHold(e *env) {
+	s, id := legalhold.New(e.database), postrider.NewID()
+	e.changeRecords(func(w store.Writer) error {
+		return w.AddDocument(e.ctx, store.Document{Kind: store.KindLegalHold, ID: id, Body: []byte("{no JSON")})
+	})
+	placed, err := s.Place(e.ctx, "olga", "case 17")
+	e.must(err, "place")
+	var seen []string
+	for h, err := range s.List(e.ctx) {
+		if seen = append(seen, h.ID); (err != nil) != (h.ID == id) {
+			e.t.Errorf("listed %+v, %v", h, err)
+		}
+	}
+	e.wantIDs("holds", seen, []string{placed.ID, id})
+	_, err = s.Release(e.ctx, placed.ID, "olga", "closed")
+	e.must(err, "release")
+	e.viewRecords(func(r store.Reader) error {
+		if err := legalhold.Check(e.ctx, r); !errors.Is(err, legalhold.ErrHeld) {
+			e.t.Errorf("check: %v, want %v", err, legalhold.ErrHeld)
+		}
+		return nil
+	})
+	h, err := s.Release(e.ctx, id, "olga", "cannot be read")
+	if err != nil || h.ReleasedBy != "olga" {
+		e.t.Errorf("released %+v, %v", h, err)
+	}
+	e.viewRecords(func(r store.Reader) error { return legalhold.Check(e.ctx, r) })
 }
 
 // wantDropped expects how many messages were dropped, if the store drops them at once, and that nothing was put off.
@@ -107,6 +158,22 @@ func topicIsKept(e *env) {
 	if err == nil {
 		e.t.Error("a topic that is kept for less than all others was accepted")
 	}
+}
+
+// sizeLimitWithTopics: a log that is too large is dropped up to the first message that its topic keeps.
+func sizeLimitWithTopics(e *env) {
+	if !e.suite.features.Bubble {
+		e.t.Skip("it takes 11 minutes")
+	}
+	w := e.worker("r", "a")
+	w.delivered(e.messages("order/1", 3)...)
+	audit := e.message("order/1")
+	audit.Topic = "audit.log"
+	w.delivered(append([]*postrider.Message{audit}, e.messages("order/1", 2)...)...)
+	c := retention.Config{For: 24 * time.Hour, MaxBytes: 1, Topics: map[string]time.Duration{"audit.*": 48 * time.Hour}}
+	e.wantDropped(e.keep(c), 0)
+	e.elapse(11 * time.Minute)
+	e.wantDropped(e.keep(c), 3)
 }
 
 func withoutRelay(e *env) {

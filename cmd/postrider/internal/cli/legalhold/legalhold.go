@@ -107,7 +107,7 @@ func (p commands) releaseCommand() *cobra.Command {
 func active(ctx context.Context, b *backend.Outbox) ([]cobra.Completion, error) {
 	var out []cobra.Completion
 	for h, err := range legalhold.New(b).List(ctx) {
-		if err != nil {
+		if err != nil && h.ID == "" {
 			return nil, err
 		}
 		if h.ReleasedAt.IsZero() {
@@ -121,7 +121,7 @@ func (p commands) listCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List legal holds, the latest first",
+		Short: "List legal holds: active ones, then those that are released, the latest first",
 		Example: `  postrider legal-hold list
   postrider legal-hold list --json`,
 		Args: program.ExactArgs(),
@@ -137,10 +137,13 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, asJSON bool) erro
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "PLACED AT", "BY", "BECAUSE", "RELEASED AT", "BY", "BECAUSE")
 	n := 0
 	for h, err := range legalhold.New(b).List(ctx) {
-		if err != nil {
+		if err != nil && h.ID == "" {
 			return err
 		}
-		n++
+		if n++; err != nil {
+			fmt.Fprintf(p.Stderr, "postrider: %v\n", err)
+			continue
+		}
 		if asJSON {
 			if err := output.Line(p.Stdout, h); err != nil {
 				return err

@@ -1,0 +1,70 @@
+package inbox
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+)
+
+// slowLog returns the messages at some offsets, each after a wait.
+type slowLog struct {
+	postrider.Log
+	wait    time.Duration
+	offsets []int64
+}
+
+func (l *slowLog) ReadLog(_ context.Context, _ postrider.LogPartition, after int64) (postrider.LogReader, error) {
+	return &slowReader{log: l, after: after}, nil
+}
+
+type slowReader struct {
+	log   *slowLog
+	after int64
+}
+
+func (r *slowReader) Read(ctx context.Context, _, _ int) ([]*postrider.Delivery, error) {
+	for _, offset := range r.log.offsets {
+		if offset <= r.after {
+			continue
+		}
+		if !sleep(ctx, r.log.wait) {
+			return nil, ctx.Err()
+		}
+		r.after, r.log.wait = offset, 0
+		return []*postrider.Delivery{{Position: postrider.Position{Offset: offset}}}, nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (r *slowReader) Close(context.Context) error { return nil }
+
+// TestCatchUpWaitsForASlowBroker: no answer within a second does not mean that there is no message. A saga would decide without it.
+func TestCatchUpWaitsForASlowBroker(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		log  slowLog
+		want bool
+		took time.Duration
+	}{
+		"a message follows":                     {slowLog{wait: 3 * time.Second, offsets: []int64{5, 6}}, true, 3 * time.Second},
+		"a message follows what was removed":    {slowLog{wait: 3 * time.Second, offsets: []int64{7}}, true, 3 * time.Second},
+		"messages for others follow":            {slowLog{wait: 3 * time.Second, offsets: []int64{5}}, false, 3*time.Second + catchUpLook},
+		"a message was published in between":    {slowLog{offsets: []int64{5, 11}}, false, 0},
+		"nothing is left that it could compare": {slowLog{}, false, verifyTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, began := &Consumer[any]{log: &logSource[any]{log: &test.log}}, time.Now()
+				more, err := c.hasMore(t.Context(), postrider.LogPartition{First: 1, End: 10}, 5)
+				if took := time.Since(began); more != test.want || err != nil || took != test.took {
+					t.Errorf("more: %t, %v, after %s; want %t after %s", more, err, took, test.want, test.took)
+				}
+			})
+		})
+	}
+}

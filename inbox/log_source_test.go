@@ -1,0 +1,73 @@
+package inbox
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
+)
+
+// positionStore has the positions of a consumer.
+type positionStore struct {
+	store.Inbox[any]
+	positions []store.LogPosition
+}
+
+func (s positionStore) LogPositions(context.Context, string) ([]store.LogPosition, error) {
+	return s.positions, nil
+}
+
+// TestIDsAreKeptForPartitionsThatExist: the position of a partition that is gone, e.g. after a topic was removed from the configuration, never
+// moves again. It does not keep IDs, unless the log has not told yet which partitions it has.
+func TestIDsAreKeptForPartitionsThatExist(t *testing.T) {
+	t.Parallel()
+	c := &Consumer[any]{store: positionStore{positions: []store.LogPosition{
+		{Partition: "orders/0", Moved: time.Minute, Open: time.Hour}, {Partition: "gone/0", Moved: 365 * 24 * time.Hour},
+	}}}
+	for _, test := range []struct {
+		parts []postrider.LogPartition
+		want  time.Duration
+	}{
+		{nil, 365 * 24 * time.Hour},
+		{[]postrider.LogPartition{{Name: "orders/0"}}, time.Hour + time.Minute},
+		{[]postrider.LogPartition{{Name: "gone/0"}, {Name: "orders/0"}}, 365 * 24 * time.Hour},
+	} {
+		s := &logSource[any]{c: c, parts: test.parts}
+		if longer, err := s.keptLonger(t.Context()); longer != test.want || err != nil {
+			t.Errorf("partitions %+v: %s longer, %v; want %s", test.parts, longer, err, test.want)
+		}
+	}
+}
+
+// reportingLog counts what it is told.
+type reportingLog struct {
+	postrider.Log
+	told int
+}
+
+func (l *reportingLog) ReportPosition(context.Context, string, postrider.Position) error {
+	l.told++
+	return nil
+}
+
+// TestPositionsAreReportedAgain: a broker that forgets old offsets would show the whole log as the lag of an idle consumer.
+func TestPositionsAreReportedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &reportingLog{}
+		r := &logRun[any]{src: &logSource[any]{c: &Consumer[any]{}, log: log}, ctx: t.Context(), position: store.LogPosition{Offset: 7}}
+		for range 10 {
+			r.report()
+		}
+		if log.told != 1 {
+			t.Errorf("the broker was told %d times, want once", log.told)
+		}
+		time.Sleep(reportAgain)
+		if r.report(); log.told != 2 {
+			t.Errorf("the broker was told %d times, want again after %s", log.told, reportAgain)
+		}
+	})
+}
