@@ -41,13 +41,7 @@ func TestBulk(t *testing.T) {
 	r, err := relay.New(s, relay.Config{Name: "engine", Topics: []string{e.Topic()}, Logger: quiet})
 	clitest.Must(t, err)
 	clitest.Must(t, e.Relay(r))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		clitest.Must(t, <-done)
-	})
+	runRelay(t, r)
 	_, err = box.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
 		for i := range n {
 			if _, err := parcels.Start(ctx, tx, parcel{}, saga.ID(fmt.Sprint("p-", i))); err != nil {
@@ -78,4 +72,16 @@ func TestBulk(t *testing.T) {
 	}
 	clitest.Fails(t, program.ExitUsage, "is not a verb for many instances", "saga", "bulk", "edit", "--saga", "parcels", "--because", "test", "--store", url)
 	clitest.Fails(t, program.ExitUsage, "saga", "saga", "bulk", "retry", "--because", "test", "--store", url)
+}
+
+// runRelay runs a relay until the test ends.
+func runRelay(t *testing.T, r *relay.Relay) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		clitest.Must(t, <-done)
+	})
 }
