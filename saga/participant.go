@@ -50,6 +50,7 @@ type Participant[Tx any] struct {
 	records  Records[Tx]
 	box      *outbox.Outbox[Tx]
 	handlers map[string]*stepHandler[Tx] // by message type of the command
+	calls    map[string]callHandler      // those of HandleCall
 }
 
 // stepHandler has the handlers of a step with their types removed.
@@ -76,7 +77,7 @@ func NewParticipant[Tx any](records Records[Tx], box *outbox.Outbox[Tx], c Parti
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	return &Participant[Tx]{cfg: c, records: records, box: box, handlers: make(map[string]*stepHandler[Tx])}, nil
+	return &Participant[Tx]{cfg: c, records: records, box: box, handlers: make(map[string]*stepHandler[Tx]), calls: make(map[string]callHandler)}, nil
 }
 
 // recordMargin is how long before the removal of its record a command counts as too old, for clocks that differ.
@@ -92,20 +93,8 @@ func Handle[Tx, C, R any](
 	do func(ctx context.Context, tx Tx, m postrider.Typed[C]) (R, error),
 	undo func(ctx context.Context, tx Tx, command C, reply R) error,
 ) error {
-	err := s.Validate()
-	switch {
-	case err != nil:
-	case do == nil:
-		err = errors.New("there is no handler")
-	case undo == nil && !s.noUndo:
-		err = errors.New("there is no undo handler; define the step WithoutUndo if it needs none")
-	case undo != nil && s.noUndo:
-		err = errors.New("the step is defined WithoutUndo and has an undo handler")
-	case p.handlers[s.Type()] != nil:
-		err = ErrDuplicate
-	}
-	if err != nil {
-		return fmt.Errorf("participant %s: handle %q: %w", p.cfg.Name, s.Type(), err)
+	if err := p.mayHandle(s.Type(), s.Validate(), do == nil, undo == nil, s.noUndo); err != nil {
+		return err
 	}
 	h := &stepHandler[Tx]{do: func(ctx context.Context, tx Tx, m *postrider.Message) ([]byte, error) {
 		typed, err := s.command.Decode(m)
@@ -120,10 +109,9 @@ func Handle[Tx, C, R any](
 	}}
 	if undo != nil {
 		h.undo = func(ctx context.Context, tx Tx, command, reply []byte) error {
-			var c C
-			var r R
-			if err := errors.Join(s.decodeCommand(command, &c), s.reply.Decode(reply, &r)); err != nil {
-				return postrider.Dead(postrider.Undecodable, fmt.Errorf("read the record of the step: %w", err))
+			c, r, err := s.decodeRecord(command, reply)
+			if err != nil {
+				return err
 			}
 			return undo(ctx, tx, c, r)
 		}

@@ -66,7 +66,9 @@ func newServices(e *explorer, c *machine.Contract) *services {
 	}
 	c.OnEnded = nil
 	if c.OnTimedOut != nil {
-		c.OnTimedOut = func(machine.Report) (*postrider.Message, error) { return &postrider.Message{Type: string(toServices)}, nil }
+		c.OnTimedOut = func(machine.Report) (*postrider.Message, error) {
+			return &postrider.Message{Type: string(toServices)}, nil
+		}
 	}
 	return s
 }
@@ -204,7 +206,9 @@ func (s *services) begins(w *world, e *machine.Expected, msg message) bool {
 		!slices.ContainsFunc(e.After, func(group []string) bool { return !slices.ContainsFunc(group, heard) })
 }
 
-func (s *services) record(w *world, path string) *record { return w.record(message{path: path, sentAs: path}) }
+func (s *services) record(w *world, path string) *record {
+	return w.record(message{path: path, sentAs: path})
+}
 
 // deliver gives a message to its receiver.
 func (s *services) deliver(w *world, msg message, answer string) error {

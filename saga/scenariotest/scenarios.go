@@ -27,6 +27,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A19 not found":                   notFound[Tx],
 		"A21 choose":                      choose[Tx],
 		"A22 parallel":                    parallel[Tx],
+		"A25 calls":                       calls[Tx],
 		"A26 a person decides":            ask[Tx],
 		"A27 signals":                     signals[Tx],
 		"A29 forced compensation":         forced[Tx],

@@ -25,7 +25,7 @@ func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
 type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
-	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.diffCommand(), p.signalCommand()}
+	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.diffCommand(), p.signalCommand(), p.bulkCommand()}
 	for _, v := range verbs {
 		all = append(all, p.verbCommand(v))
 	}
@@ -80,10 +80,20 @@ func (p commands) listCommand() *cobra.Command {
 			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, f, after, limit, asJSON) })
 		},
 	}
+	p.filterFlags(cmd, &f, &selected)
+	flags := cmd.Flags()
+	flags.StringVar(&after, "after", "", "continue after this `run`")
+	flags.IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
+	flags.BoolVar(&asJSON, "json", false, "write one JSON object per line")
+	return cmd
+}
+
+// filterFlags adds the flags that select instances.
+func (p commands) filterFlags(cmd *cobra.Command, f *store.SagaFilter, selected *status) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.Saga, "saga", "", "only instances of this saga, by its `name`")
 	p.CompleteFlag(cmd, "saga", program.SagaNames)
-	flags.Var(program.Choice(&selected), "status", "only in this `status`: open (running, compensating or stuck), any, or one status")
+	flags.Var(program.Choice(selected), "status", "only in this `status`: open (running, compensating or stuck), any, or one status")
 	program.CompleteChoices(cmd, "status", selected.Allowed())
 	flags.IntVar(&f.Version, "version", 0, "only of this version `n` of the definition")
 	flags.StringVar(&f.Key, "key", "", "only with this `key`")
@@ -96,10 +106,6 @@ func (p commands) listCommand() *cobra.Command {
 	flags.BoolVar(&f.Overdue, "overdue", false, "only those that have passed their deadline")
 	flags.BoolVar(&f.Paused, "paused", false, "only those that are paused")
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "only those that started at least this `time` ago")
-	flags.StringVar(&after, "after", "", "continue after this `run`")
-	flags.IntVar(&limit, "limit", 100, "list at most `n`, 0 for all")
-	flags.BoolVar(&asJSON, "json", false, "write one JSON object per line")
-	return cmd
 }
 
 // page is how many instances are read at a time.

@@ -169,15 +169,8 @@ func (o *operation) readPatch(v verb) error {
 // operate plans an operation and, unless that is all, asks for it and waits for the engine's decision.
 func (p commands) operate(ctx context.Context, b *backend.Outbox, id string, o *operation) error {
 	service := saga.NewOperator(b)
-	plan, err := service.Plan(ctx, id, o.Operation)
-	unplanned := errors.Is(err, saga.ErrNoDefinition)
-	if unplanned && !o.dryRun { // the engine can decide
-		in, err := b.ShowSaga(ctx, id)
-		if err != nil {
-			return err
-		}
-		plan.Rev = in.Rev
-	} else if err != nil {
+	plan, err := o.plan(ctx, b, service, id)
+	if err != nil {
 		return err
 	}
 	if o.dryRun {
@@ -212,6 +205,16 @@ func (p commands) record(ctx context.Context, b *backend.Outbox, by string, c ad
 	return p.Act(ctx, b, by, c, func(db held.Database) error {
 		return db.Change(ctx, store.Operation{Method: "OperateSaga", Doing: "record an operation on a saga"}, func(store.Writer) error { return nil })
 	})
+}
+
+// plan plans an operation. If no process has the definition, the engine decides on the instance as it is.
+func (o *operation) plan(ctx context.Context, b *backend.Outbox, service *saga.Operator, id string) (saga.Plan, error) {
+	plan, err := service.Plan(ctx, id, o.Operation)
+	if o.dryRun || !errors.Is(err, saga.ErrNoDefinition) {
+		return plan, err
+	}
+	in, err := b.ShowSaga(ctx, id)
+	return saga.Plan{Rev: in.Rev}, err
 }
 
 // outcomePoll is the wait between two looks at the history.

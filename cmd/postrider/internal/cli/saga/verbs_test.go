@@ -78,7 +78,16 @@ func newShop(t *testing.T, contracts ...saga.Contract) *shop {
 		done <- nil
 	}
 	t.Cleanup(s.stop)
-	return s
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) { // plans need the definition, which the engine reports
+		reported, err := s.store.SagaDefinitions(t.Context())
+		clitest.Must(t, err)
+		if len(reported) == 1+len(contracts) {
+			return s
+		}
+		if time.Since(begun) > 3*time.Minute {
+			t.Fatalf("the engine has reported %d definitions", len(reported))
+		}
+	}
 }
 
 func (s *shop) start(id string) {

@@ -1,0 +1,87 @@
+package saga_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+)
+
+// TestBulk: a bulk retry of what is stuck stops when its first instances fail again, and continues where it stopped.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	url := clitest.NewOutbox(t)
+	s := clitest.OpenOutbox(t, url).Transactions.(sagaStore)
+	box, err := outbox.New[*sql.Tx](s, outbox.Config{Source: "shop"})
+	clitest.Must(t, err)
+	quiet := slog.New(slog.DiscardHandler)
+	e, err := saga.New[*sql.Tx](s, box, saga.Config{Name: "shop", Logger: quiet})
+	clitest.Must(t, err)
+	var repaired atomic.Bool
+	parcels, err := saga.Register(e, saga.Definition[parcel]{Name: "parcels", Version: 1, Steps: []saga.Step[parcel]{
+		saga.Local[parcel, *sql.Tx]{Name: "pack", NoUndo: true, Do: func(context.Context, *sql.Tx, *parcel) error { return nil }, OnlyIf: func(parcel) bool {
+			if !repaired.Load() {
+				panic("not repaired")
+			}
+			return false
+		}},
+	}})
+	clitest.Must(t, err)
+	r, err := relay.New(s, relay.Config{Name: "engine", Topics: []string{e.Topic()}, Logger: quiet})
+	clitest.Must(t, err)
+	clitest.Must(t, e.Relay(r))
+	runRelay(t, r)
+	_, err = box.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		for i := range n {
+			if _, err := parcels.Start(ctx, tx, parcel{}, saga.ID(fmt.Sprint("p-", i))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	clitest.Must(t, err)
+	bulk := func(args ...string) clitest.Result {
+		return clitest.Run(t, append([]string{"saga", "bulk", "retry", "--saga", "parcels", "--because", "test", "--by", "ann", "--wait", "3m", "--store", url}, args...)...)
+	}
+	for bulk("--dry-run").Code != 0 { // until the engine has reported its definition
+		time.Sleep(50 * time.Millisecond)
+	}
+	clitest.Contains(t, bulk("--dry-run").Out, "retry of 30 instances: 30 would be accepted, 0 refused")
+	stopped := bulk()
+	if stopped.Code != program.ExitNo {
+		t.Errorf("exit code %d, want %d", stopped.Code, program.ExitNo)
+	}
+	clitest.Contains(t, stopped.Out, "0 of 30 done, 11 stuck again, 0 refused, 19 left")
+	clitest.Contains(t, stopped.Err, "stopped: 11 instances stuck again, more than --max-failures 10")
+	repaired.Store(true)
+	clitest.Contains(t, bulk("--json").Out, `"done": 30`, `"left": 0`)
+	clitest.Contains(t, bulk().Out, "0 of 0 done")
+	if history := clitest.OK(t, "saga", "show", "p-0", "--store", url); strings.Count(history, "operator.retry") != 2 {
+		t.Errorf("the history does not have both decisions:\n%s", history)
+	}
+	clitest.Fails(t, program.ExitUsage, "is not a verb for many instances", "saga", "bulk", "edit", "--saga", "parcels", "--because", "test", "--store", url)
+	clitest.Fails(t, program.ExitUsage, "saga", "saga", "bulk", "retry", "--because", "test", "--store", url)
+}
+
+// runRelay runs a relay until the test ends.
+func runRelay(t *testing.T, r *relay.Relay) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		clitest.Must(t, <-done)
+	})
+}
