@@ -47,6 +47,8 @@ type Config struct {
 	// WaitInterval is how often the process asks the database for the instances that callers of Wait are waiting for, with one
 	// statement for all of them. Default: 250 ms.
 	WaitInterval time.Duration
+	// Observer is told what the engine does, for metrics. Default: none.
+	Observer *Observer
 	// Logger receives the engine's log. Default: slog.Default().
 	Logger *slog.Logger
 }

@@ -120,6 +120,7 @@ func (e *Engine[Tx]) prepare(stored *store.SagaInstance, m *postrider.Message) (
 
 // advance makes a transition and saves what it results in.
 func (e *Engine[Tx]) advance(ctx context.Context, tx Tx, r machine.Rules, t *transition, input machine.Input) (err error) {
+	t.age = input.Age
 	t.after, t.out, err = r.Advance(e.policy(), t.before, input)
 	switch {
 	case errors.Is(err, machine.ErrInput):

@@ -17,6 +17,7 @@ import (
 type transition struct {
 	identity      store.SagaIdentity
 	startedAt     time.Time
+	age           time.Duration
 	before, after machine.Instance
 	out           machine.Output
 	// input, step, messageID, actor and note go into the history.
@@ -74,7 +75,11 @@ func (e *Engine[Tx]) insert(ctx context.Context, tx Tx, t *transition) (existing
 			return nil, fmt.Errorf("save instance %s: %w", t.identity.ID, err)
 		}
 	}
-	return nil, e.publish(ctx, tx, t)
+	if err := e.publish(ctx, tx, t); err != nil {
+		return nil, err
+	}
+	e.observe(t, entry.Entries)
+	return nil, nil
 }
 
 // save writes a transition of an instance that exists, and publishes what it results in.
@@ -93,6 +98,7 @@ func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
 	if err := e.publish(ctx, tx, t); err != nil { // what the definition makes has been checked
 		return storeError{err}
 	}
+	e.observe(t, entry.Entries)
 	return nil
 }
 

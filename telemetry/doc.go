@@ -7,6 +7,8 @@
 //	defer t.WatchRelay("main", r)()
 //	defer t.WatchStore(telemetry.StoreOf{Name: "main", Store: store})()
 //
+// A saga.Config has Observer: t.Saga("main").
+//
 // There are two kinds of metrics. The state of an outbox (backlog, age of the oldest undelivered message, held keys, dead
 // letters, processes) is read from its database, whoever did the work; any process can export it, and several that do export
 // the same numbers (take their maximum). The rest counts what this process does. Metrics lists all of them; the package export

@@ -32,6 +32,7 @@ var (
 	ofStore    = []string{"store"}
 	ofRelay    = []string{"store", "relay", "side"}
 	ofConsumer = []string{"store", "consumer"}
+	ofSaga     = []string{"store", "saga"}
 	ofTarget   = []string{"operation", "target"}
 )
 
@@ -65,7 +66,7 @@ func histogram(name, unit string, labels []string, buckets []float64, help strin
 // and returns labels with more of them.
 func and(labels []string, more ...string) []string { return slices.Concat(labels, more) }
 
-var metrics = slices.Concat(storeMetrics, stateMetrics, relayMetrics, consumerMetrics, outboxMetrics, operationMetrics)
+var metrics = slices.Concat(storeMetrics, stateMetrics, relayMetrics, consumerMetrics, outboxMetrics, sagaMetrics, operationMetrics)
 
 var storeMetrics = []Metric{
 	gauge("postrider_build_info", "", []string{"version", "revision", "go_version"}, "Always 1; says which program this is."),
@@ -144,6 +145,20 @@ var outboxMetrics = []Metric{
 	counted("postrider_outbox_refused_messages_total", and(ofStore, "reason"), "Messages for which Publish returned an error: invalid, store."),
 	histogram("postrider_outbox_publish_duration_seconds", "s", ofStore, callBuckets, "Time of a call of Publish."),
 	histogram("postrider_outbox_message_bytes", "By", ofStore, sizeBuckets, "Sizes of messages written."),
+}
+
+var sagaMetrics = []Metric{
+	gauge("postrider_saga_active", "", and(ofSaga, "version", "status", "direction"), "Instances that have not ended."),
+	gauge("postrider_saga_oldest_seconds", "s", and(ofSaga, "status", "direction"), "Time since the start of the oldest instance that has not ended."),
+	gauge("postrider_saga_stuck", "", and(ofSaga, "direction"), "Instances that wait for an operator."),
+	gauge("postrider_saga_definition_missing", "", and(ofSaga, "version"), "Instances whose definition no live process has."),
+	counted("postrider_saga_started_total", and(ofSaga, "version", "kind"), "Instances that this process started."),
+	counted("postrider_saga_ended_total", and(ofSaga, "version", "kind", "status", "cause"), "Instances that ended: completed, compensated, abandoned. The cause says why they were compensated, or were before an operator abandoned them: refused, timed out, failed, cancelled, operator."),
+	counted("postrider_saga_steps_total", and(ofSaga, "step", "outcome"), "Steps by what became of them: done, refused, unknown (no answer in time), undone, skipped, late, stuck, released."),
+	counted("postrider_saga_attempts_total", and(ofSaga, "step", "direction"), "Commands and undos that were sent, and expected steps of other services."),
+	counted("postrider_saga_timed_out_total", and(ofSaga, "step"), "Steps without an answer in time; deadline: of the whole instance."),
+	counted("postrider_saga_late_effect_total", ofSaga, "Steps that were done after their instance had been compensated or abandoned: nothing undoes them."),
+	histogram("postrider_saga_duration_seconds", "s", and(ofSaga, "kind", "status"), waitBuckets, "Time from the start of an instance to its end."),
 }
 
 var operationMetrics = []Metric{

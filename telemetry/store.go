@@ -48,6 +48,9 @@ type state struct {
 	err       error
 	status    store.Status
 	consumers []store.ConsumerStatus
+
+	definitions []store.SagaDefinition
+	sagas       []store.SagaCount
 }
 
 // skew is a measured difference of clocks, and by how much it may be wrong.
@@ -145,6 +148,9 @@ func (w *watch) read(done chan struct{}) {
 	if s.err == nil {
 		s.consumers, s.err = w.of.Store.Consumers(ctx)
 	}
+	if s.err == nil {
+		s.readSagas(ctx, w.of.Store)
+	}
 	s.at = time.Now()
 	w.duration.record(w.t.background, s.at.Sub(began).Seconds())
 	w.mu.Lock()
@@ -187,6 +193,7 @@ func (w *watch) export(r *reading) {
 		r.set("postrider_consumer_remembered_ids", float64(c.Remembered.N), name, c.Name)
 		r.set("postrider_consumer_remembered_oldest_seconds", c.Oldest.Seconds(), name, c.Name)
 	}
+	w.exportSagas(r, s)
 }
 
 // exportRelay exports the state of a relay or consumer.

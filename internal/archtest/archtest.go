@@ -58,7 +58,7 @@ var rules = []rule{
 	{"store/*", []string{".", "internal", "store", "doctor"}},
 	// The format of a message's mark, and how URLs are read and shown, is the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark"}},
-	{"telemetry", []string{".", "store", "outbox", "relay", "inbox"}},
+	{"telemetry", []string{".", "store", "outbox", "relay", "inbox", "saga"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
 	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause"}},

@@ -1,6 +1,8 @@
 // Package dashboard describes the dashboards of Grafana in deploy/grafana, which a test generates from it.
 package dashboard
 
+import "strings"
+
 // Dashboard is a page of panels.
 type Dashboard struct {
 	// File is the name of its file without extension, and its UID.
@@ -54,7 +56,7 @@ func quantiles(title, help, metric, by string, selected string) Panel {
 
 // All returns the dashboards.
 func All() []Dashboard {
-	return []Dashboard{delivery(), relays(), consumers(), database()}
+	return []Dashboard{delivery(), relays(), consumers(), sagas(), database()}
 }
 
 func delivery() Dashboard {
@@ -124,6 +126,31 @@ func consumers() Dashboard {
 		{"Remembered IDs", "Counted up to 10,000.", "short", []Query{{"max by (store, consumer) (postrider_consumer_remembered_ids" + selected + ")", "{{consumer}}"}}},
 		{"Oldest remembered ID", "Compare it with how long the source may deliver a message again.", "s", []Query{{"max by (store, consumer) (postrider_consumer_remembered_oldest_seconds" + selected + ")", "{{consumer}}"}}},
 		{"Replaced logs", "The source lost messages, or is another one.", "short", []Query{{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "{{consumer}}"}}},
+	}}
+}
+
+func sagas() Dashboard {
+	const selected = `{store=~"$store"}`
+	gauge := func(title, help, unit, metric, by string) Panel {
+		return Panel{title, help, unit, []Query{{"max by (store, saga, " + by + ") (" + metric + selected + ")", "{{saga}} {{" + strings.ReplaceAll(by, ", ", "}} {{") + "}}"}}}
+	}
+	count := func(title, help, metric, by string) Panel {
+		return Panel{title, help, "ops", []Query{{"sum by (store, saga, " + by + ") (rate(" + metric + selected + "[" + Window + "]))", "{{saga}} {{" + strings.ReplaceAll(by, ", ", "}} {{") + "}}"}}}
+	}
+	return Dashboard{"postrider-saga", "Postrider: sagas", []Panel{
+		gauge("Active", "Instances that have not ended.", "short", "postrider_saga_active", "version, status"),
+		gauge("Oldest active instance", "Since its start.", "s", "postrider_saga_oldest_seconds", "status"),
+		gauge("Stuck", "They wait for an operator.", "short", "postrider_saga_stuck", "direction"),
+		gauge("Without a definition", "No live process has the definition of these instances.", "short", "postrider_saga_definition_missing", "version"),
+		count("Started", "Per second; orchestrated beside choreographed.", "postrider_saga_started_total", "kind"),
+		count("Ended", "Per second, by status and cause.", "postrider_saga_ended_total", "status, cause"),
+		{"Success rate", "Completed instances among those that ended.", "percentunit", []Query{{`sum by (store, saga) (rate(postrider_saga_ended_total{store=~"$store",status="completed"}[` +
+			Window + `])) / sum by (store, saga) (rate(postrider_saga_ended_total` + selected + "[" + Window + "]))", "{{saga}}"}}},
+		quantiles("Time to the end", "From start to end, by status.", "postrider_saga_duration_seconds", "status", selected),
+		count("Steps", "Per second, by outcome.", "postrider_saga_steps_total", "step, outcome"),
+		count("Attempts", "Commands and undos that were sent, per second.", "postrider_saga_attempts_total", "step, direction"),
+		count("Time-outs", "Per second.", "postrider_saga_timed_out_total", "step"),
+		{"Late effects", "Steps that were done after their instance had ended without them.", "short", []Query{{"sum by (store, saga) (increase(postrider_saga_late_effect_total" + selected + "[" + Window + "]))", "{{saga}}"}}},
 	}}
 }
 

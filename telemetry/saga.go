@@ -1,0 +1,142 @@
+package telemetry
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
+)
+
+// Saga returns the observer of an engine of package saga, whose database is the given store.
+func (t *Telemetry) Saga(storeName string) *saga.Observer {
+	i := &sagaInstruments{t: t, store: storeName, known: make(map[string]bool)}
+	return &saga.Observer{Transitioned: i.onTransitioned}
+}
+
+type sagaInstruments struct {
+	t     *Telemetry
+	store string
+
+	mu    sync.Mutex
+	known map[string]bool // series that are exported as 0 at least
+}
+
+// sagaOutcomes are the outcomes of a step, by the name of the entry.
+var sagaOutcomes = map[string]string{
+	"step.done": "done", "step.refused": "refused", "step.undone": "undone", "step.skipped": "skipped", "step.stuck": "stuck",
+	"step.released": "released", "late": "late",
+}
+
+func (i *sagaInstruments) onTransitioned(s saga.Transitioned) {
+	of := []string{i.store, s.Saga}
+	kind := []string{i.store, s.Saga, strconv.Itoa(s.Version), string(s.Kind)}
+	if i.first(of) {
+		i.add("postrider_saga_late_effect_total", 0, of)
+		i.add("postrider_saga_timed_out_total", 0, and(of, "deadline"))
+		i.add("postrider_saga_ended_total", 0, and(kind, string(store.SagaCompleted), ""))
+	}
+	for _, e := range s.Entries {
+		step, _, _ := strings.Cut(e.Step, "#") // of a further generation
+		switch outcome := sagaOutcomes[e.Name]; {
+		case e.Name == "started":
+			i.add("postrider_saga_started_total", 1, kind)
+		case e.Name == string(store.SagaCompleted), e.Name == string(store.SagaCompensated), e.Name == string(store.SagaAbandoned):
+			i.add("postrider_saga_ended_total", 1, and(kind, e.Name, s.Cause))
+			i.t.histogram("postrider_saga_duration_seconds", and(of, string(s.Kind), e.Name)...).record(context.Background(), s.Age.Seconds())
+		case e.Name == "command.sent", e.Name == "undo.sent", e.Name == "waiting":
+			direction := string(store.SagaForward)
+			if e.Name == "undo.sent" {
+				direction = string(store.SagaBack)
+			}
+			i.add("postrider_saga_attempts_total", 1, and(of, step, direction))
+			i.add("postrider_saga_timed_out_total", 0, and(of, step))
+		case e.Name == "timed out":
+			i.add("postrider_saga_timed_out_total", 1, and(of, step))
+			i.add("postrider_saga_steps_total", 1, and(of, step, "unknown"))
+		case e.Name == "turned back" && step == "" && e.Text == "timed out", e.Name == "deadline":
+			i.add("postrider_saga_timed_out_total", 1, and(of, "deadline"))
+		case outcome != "":
+			i.add("postrider_saga_steps_total", 1, and(of, step, outcome))
+			if outcome == "late" && strings.HasPrefix(e.Text, "done") && (s.Status == store.SagaCompensated || s.Status == store.SagaAbandoned) {
+				i.add("postrider_saga_late_effect_total", 1, of)
+			}
+		}
+	}
+}
+
+// first reports whether it is called for the first time.
+func (i *sagaInstruments) first(of []string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	name := strings.Join(of, "\x00")
+	known := i.known[name]
+	i.known[name] = true
+	return !known
+}
+
+func (i *sagaInstruments) add(name string, n int64, labels []string) {
+	i.t.counters[name].Add(context.Background(), n, i.t.set(name, labels))
+}
+
+// readSagas reads what a store has of sagas. It leaves them out if it cannot: a relay's role in the database may have no right to.
+func (s *state) readSagas(ctx context.Context, from store.StatusReader) {
+	r, ok := from.(store.SagaReader)
+	if !ok {
+		return
+	}
+	definitions, err := r.SagaDefinitions(ctx)
+	if err != nil || len(definitions) == 0 {
+		return
+	}
+	if counts, err := r.CountSagas(ctx); err == nil {
+		s.definitions, s.sagas = definitions, counts
+	}
+}
+
+// exportSagas exports the state of the sagas of a store.
+func (w *watch) exportSagas(r *reading, s *state) {
+	type version struct {
+		saga    string
+		version int
+	}
+	type group struct{ saga, status, direction string }
+	missing, stuck, oldest := make(map[version]int64), make(map[group]int64), make(map[group]float64)
+	live := make(map[version]bool)
+	for _, d := range s.definitions {
+		v := version{d.Saga, d.Version}
+		live[v] = live[v] || len(d.Processes) > 0
+		missing[v] = 0
+		for _, direction := range []store.SagaDirection{store.SagaForward, store.SagaBack} {
+			stuck[group{saga: d.Saga, direction: string(direction)}] = 0
+		}
+	}
+	active := make(map[[4]string]int64)
+	for _, c := range s.sagas {
+		v := version{c.Saga, c.Version}
+		if !live[v] {
+			missing[v] += c.Count
+		}
+		if c.Status == store.SagaStuck {
+			stuck[group{saga: c.Saga, direction: string(c.Direction)}] += c.Count
+		}
+		g := group{c.Saga, string(c.Status), string(c.Direction)}
+		oldest[g] = max(oldest[g], c.Oldest.Seconds())
+		active[[4]string{c.Saga, strconv.Itoa(c.Version), string(c.Status), string(c.Direction)}] += c.Count
+	}
+	name := w.of.Name
+	for labels, n := range active {
+		r.set("postrider_saga_active", float64(n), and([]string{name}, labels[:]...)...)
+	}
+	for g, age := range oldest {
+		r.set("postrider_saga_oldest_seconds", age, name, g.saga, g.status, g.direction)
+	}
+	for g, n := range stuck {
+		r.set("postrider_saga_stuck", float64(n), name, g.saga, g.direction)
+	}
+	for v, n := range missing {
+		r.set("postrider_saga_definition_missing", float64(n), name, v.saga, strconv.Itoa(v.version))
+	}
+}
