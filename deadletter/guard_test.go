@@ -108,7 +108,7 @@ func TestFirstMessageFirst(t *testing.T) {
 	}
 }
 
-// TestRedriveStops: when more than the share of first attempts fail, of 20 or more; continued, it counts anew.
+// TestRedriveStops: when more than the share of first attempts fail, of 20 or more; continued, it counts again.
 func TestRedriveStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -262,20 +263,8 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return nil, s.DiscardDead(c.r.Context(), c.p, n, in.Reason)
 		}},
-		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			id, in, err := c.because("id")
-			if err != nil {
-				return nil, err
-			}
-			return nil, s.CancelRedrive(c.r.Context(), c.p, id, in.Reason)
-		}},
-		{"POST", "/redrives/{id}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			id, in, err := c.because("id")
-			if err != nil {
-				return nil, err
-			}
-			return nil, s.ContinueRedrive(c.r.Context(), c.p, id, in.Reason)
-		}},
+		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, onRedrive(s.CancelRedrive)},
+		{"POST", "/redrives/{id}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, reasonBody{}, nil, onRedrive(s.ContinueRedrive)},
 		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
 			var in decideBody
 			if err := c.body(&in); err != nil {
@@ -289,6 +278,17 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return d, err
 		}},
+	}
+}
+
+// onRedrive is the call of an action on a redrive.
+func onRedrive(act func(context.Context, admin.Principal, int64, string) error) func(call) (any, error) {
+	return func(c call) (any, error) {
+		id, in, err := c.because("id")
+		if err != nil {
+			return nil, err
+		}
+		return nil, act(c.r.Context(), c.p, id, in.Reason)
 	}
 }
 
