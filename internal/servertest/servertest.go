@@ -39,6 +39,8 @@ const (
 	PrometheusBin  Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
 	PromtoolBin    Name = "POSTRIDER_TEST_PROMTOOL_BIN"
 	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
+	// Axe is the script of axe-core, which checks pages for accessibility.
+	Axe Name = "POSTRIDER_TEST_AXE"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 )
