@@ -23,7 +23,9 @@ import (
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/admin/web/webtest"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/store"
 )
 
 // pictures is the folder for the pictures of all pages; "" takes none.
@@ -101,11 +103,16 @@ func (s site) pages(t *testing.T) map[string]string {
 	}
 	must(t, s.service.DiscardDead(t.Context(), anna, 30, "duplicate of 16"))
 	must(t, s.shop.Step(t.Context()))
+	stopped, err := deadletter.New(s.shop).StartRedrive(t.Context(), deadletter.Plan{Filter: webtest.Of(causes[0]), Rate: 50, StopAt: 0.05, By: "anna"})
+	must(t, err)
+	must(t, s.shop.Step(t.Context()))
+	must(t, s.shop.Stop(t.Context(), stopped.ID, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
 	return map[string]string{
 		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments",
 		"dead": "/dead", "dead-all": "/dead?view=all", "dead-group": admin.GroupPath(causes[0]), "dead-one": "/dead/2", "dead-redriven": "/dead/20",
 		"dead-edit": "/dead/2/edit", "dead-empty": "/dead?relay=payments", "review": "/reviews/" + review.ID, "redrive": "/redrives/1",
-		"held": "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
+		"redrive-stopped": fmt.Sprintf("/redrives/%d", stopped.ID),
+		"held":            "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
 		"message-dead": "/messages/" + s.shop.Dead, "message-delivered": "/messages/" + s.shop.Delivered, "key": admin.KeyPath(s.shop.Held),
 		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "activity": "/activity", "not-found": "/nowhere",
 	}

@@ -79,9 +79,9 @@ func TestRedriveStopsAndContinues(t *testing.T) {
 	clitest.Fails(t, program.ExitPartly, "redrive 1 has stopped, with 1 of 3 sent back: the first message failed", "redrive", "run", "1", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: stopped: the first message failed", "postrider redrive continue 1")
 	clitest.Contains(t, clitest.OK(t, "redrive", "list", "--store", url), "stopped")
-	clitest.Contains(t, clitest.OK(t, "redrive", "continue", "1", "--because", "it accepts them now", "--store", url), "redrive 1 goes on; 1 of 3 dead letters were sent back")
+	clitest.Contains(t, clitest.OK(t, "redrive", "continue", "1", "--because", "repaired", "--store", url), "redrive 1 goes on; 1 of 3 dead letters were sent back")
 	clitest.Contains(t, clitest.OK(t, "redrive", "run", "1", "--store", url), "redriven 3 dead letters")
-	clitest.Contains(t, clitest.OK(t, "audit", "--store", url), "ContinueRedrive", "it accepts them now")
+	clitest.Contains(t, clitest.OK(t, "audit", "--store", url), "ContinueRedrive", "repaired")
 }
 
 // away is a store that cannot be reached any longer, for steps of redrives or for the outcome of their messages.
