@@ -135,6 +135,19 @@ func guardedStep(ctx context.Context, w store.Writer, r *store.Redrive, g *guard
 	return g.put(ctx, w)
 }
 
+// WhyStopped says why a redrive has stopped, "" if it has not.
+func WhyStopped(r store.Redrive) string {
+	switch r.Stopped() {
+	case "":
+		return ""
+	case store.StoppedFirst:
+		return "the first message failed"
+	case store.StoppedWaiting:
+		return "the first message was neither delivered nor failed in 5 minutes; its key may be held by another one"
+	}
+	return fmt.Sprintf("%d of %d first attempts failed, more than %s%%", r.Guard.Failed, r.Guard.Made, strconv.FormatFloat(r.Guard.StopAt*100, 'f', -1, 64))
+}
+
 // ErrStopped: a redrive sends nothing until somebody continues or cancels it.
 var ErrStopped = errors.New("the redrive has stopped")
 

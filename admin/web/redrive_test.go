@@ -3,6 +3,7 @@ package web_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,11 +53,16 @@ func TestRedriveWithCare(t *testing.T) {
 		t.Errorf("stopped:\n%s", body)
 	}
 	must(t, s.shop.Stop(t.Context(), 1, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
-	if _, body := s.get("/redrives/1"); !strings.Contains(body, "6 of 20 first attempts failed, which is more than 5%.") {
+	if _, body := s.get("/redrives/1"); !strings.Contains(body, "6 of 20 first attempts failed, more than 5%.") {
 		t.Errorf("stopped by the limit:\n%s", body)
 	}
-	if _, body := s.get("/activity"); !strings.Contains(body, "Stopped by limit") {
+	if _, body := s.get("/activity"); !strings.Contains(body, "Stopped by limit") || !strings.Contains(body, "<h1>1 redrive has stopped</h1>") {
 		t.Error("the list does not say that it has stopped")
+	}
+	if o, err := admin.New(s.shop, admin.Config{}).Overview(t.Context(), operator); err != nil || !slices.ContainsFunc(o.Problems, func(p admin.Problem) bool {
+		return p.Text == "Redrive 1 has stopped" && p.Path == "/redrives/1" && strings.Contains(p.Detail, "199 not sent")
+	}) {
+		t.Errorf("the overview: %+v, %v", o.Problems, err)
 	}
 	if status, body := s.post("/redrives/1/continue", nil); status != http.StatusOK || !strings.Contains(body, "Redrive 1 is running") {
 		t.Errorf("continued: %d\n%s", status, body)

@@ -140,7 +140,7 @@ func (p commands) writeRedrive(r store.Redrive) error {
 	}
 	state := string(r.State)
 	if r.Stopped() != "" {
-		state = "stopped: " + stopped(r)
+		state = "stopped: " + deadletter.WhyStopped(r)
 	}
 	fmt.Fprintf(p.Stdout, "redrive %d: %s\n", r.ID, state)
 	f := output.NewFields(p.Stdout)
