@@ -138,7 +138,7 @@ func (h *Handler) statusRoutes() []apiRoute {
 			o, err := s.Overview(c.r.Context(), c.p)
 			return newStatusAnswer(o), err
 		}},
-		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it. Without check (names or areas, separated by commas), all checks; their report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
+		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it: of all checks, or of those in check (names or areas, separated by commas). The report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
 			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check")))
 		}},
 		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
