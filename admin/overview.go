@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -262,6 +263,12 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 			return err
 		}
 		o.Running = append(o.Running, r)
+		if why := deadletter.WhyStopped(r); why != "" {
+			o.Problems = append(o.Problems, Problem{
+				Tone: Warn, Status: "Stopped", Text: fmt.Sprintf("Redrive %d has stopped", r.ID), Detail: why + " · " + Grouped(r.Selected-r.Done) + " not sent",
+				Path: fmt.Sprintf("/redrives/%d", r.ID), Button: fmt.Sprintf("Open redrive %d", r.ID),
+			})
+		}
 	}
 	return nil
 }

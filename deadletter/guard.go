@@ -60,11 +60,17 @@ func findGuard(ctx context.Context, r store.Reader, id int64) (*guarded, error) 
 	return g, json.Unmarshal(found[0].Body, &g.RedriveGuard)
 }
 
-// put stores the guard, at now, of a redrive that runs or has ended.
-func (g *guarded) put(ctx context.Context, w store.Writer, running bool, now time.Time) (err error) {
-	if g.rec.Expires = (time.Time{}); !running {
-		g.rec.Expires = now.Add(guardLife)
+// endGuard lets the guard of a redrive that has ended expire.
+func endGuard(ctx context.Context, w store.Writer, id int64, now time.Time) error {
+	g, err := findGuard(ctx, w, id)
+	if err != nil || g == nil {
+		return err
 	}
+	g.rec.Expires = now.Add(guardLife)
+	return g.put(ctx, w)
+}
+
+func (g *guarded) put(ctx context.Context, w store.Writer) (err error) {
 	if g.rec.Body, err = json.Marshal(g.RedriveGuard); err != nil {
 		return err
 	}
@@ -126,7 +132,20 @@ func guardedStep(ctx context.Context, w store.Writer, r *store.Redrive, g *guard
 			r.NextAt = now.Add(guardEvery)
 		}
 	}
-	return g.put(ctx, w, r.State == store.RedriveRunning, now)
+	return g.put(ctx, w)
+}
+
+// WhyStopped says why a redrive has stopped, "" if it has not.
+func WhyStopped(r store.Redrive) string {
+	switch r.Stopped() {
+	case "":
+		return ""
+	case store.StoppedFirst:
+		return "the first message failed"
+	case store.StoppedWaiting:
+		return "the first message was neither delivered nor failed in 5 minutes; its key may be held by another one"
+	}
+	return fmt.Sprintf("%d of %d first attempts failed, more than %s%%", r.Guard.Failed, r.Guard.Made, strconv.FormatFloat(r.Guard.StopAt*100, 'f', -1, 64))
 }
 
 // ErrStopped: a redrive sends nothing until somebody continues or cancels it.
@@ -157,7 +176,7 @@ func (s Store) ContinueRedrive(ctx context.Context, id int64, by string) (store.
 		g.MadeBefore, g.FailedBefore = attempts(r, n)
 		g.Passed, g.Stopped, g.Made, g.Failed, g.ContinuedBy = true, "", 0, 0, stored.Text(by)
 		r.NextAt, r.Guard = now, &g.RedriveGuard
-		return true, g.put(ctx, w, true, now)
+		return true, g.put(ctx, w)
 	})
 	if err == nil {
 		s.records.Wake()

@@ -108,7 +108,7 @@ func TestFirstMessageFirst(t *testing.T) {
 	}
 }
 
-// TestRedriveStops: when more than the share of first attempts fail, of 20 or more; continued, it counts anew.
+// TestRedriveStops: when more than the share of first attempts fail, of 20 or more; continued, it counts again.
 func TestRedriveStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,6 +153,32 @@ func TestGuardedRedriveWaitsForAttempts(t *testing.T) {
 		}
 		if became.Parked > 200 {
 			t.Errorf("%d messages wait for their first attempt", became.Parked)
+		}
+	})
+}
+
+// TestGuardsExpire: the guard of a redrive goes some time after the redrive has ended, however it did.
+func TestGuardsExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _, step := guarded(t, 2, deadletter.Plan{First: true})
+		for r := step(); r.State == store.RedriveRunning; r = step() {
+			continue
+		}
+		r, err := s.StartRedrive(t.Context(), deadletter.Plan{StopAt: 0.05})
+		must(t, err)
+		_, err = s.CancelRedrive(t.Context(), r.ID, "eva")
+		must(t, err)
+		for id := range int64(2) {
+			if r, err := s.ShowRedrive(t.Context(), id+1); err != nil || r.Guard == nil || r.State == store.RedriveRunning {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+		time.Sleep(31 * 24 * time.Hour)
+		for id := range int64(2) {
+			if r, err := s.ShowRedrive(t.Context(), id+1); err != nil || r.Guard != nil {
+				t.Errorf("a month later: %+v, %v", r.Guard, err)
+			}
 		}
 	})
 }

@@ -45,7 +45,7 @@ func (s Store) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err e
 			return nil
 		}
 		r.Guard = &g.RedriveGuard
-		return g.put(ctx, w, true, now)
+		return g.put(ctx, w)
 	})
 	if err == nil {
 		s.records.Wake()
@@ -141,7 +141,10 @@ func (s Store) changeRedrive(ctx context.Context, op store.Operation, f store.De
 		}
 		saved := r
 		saved.Guard, saved.Outcome = nil, nil // a record of its own, and counted
-		return w.SaveRedrive(ctx, saved)
+		if err := w.SaveRedrive(ctx, saved); err != nil || r.State == store.RedriveRunning {
+			return err
+		}
+		return endGuard(ctx, w, id, now)
 	})
 	return r, err
 }

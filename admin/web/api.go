@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,7 +147,7 @@ func (h *Handler) statusRoutes() []apiRoute {
 			o, err := s.Overview(c.r.Context(), c.p)
 			return newStatusAnswer(o), err
 		}},
-		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it. Without check (names or areas, separated by commas), all checks; their report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
+		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it: of all checks, or of those in check (names or areas, separated by commas). The report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
 			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check")))
 		}},
 		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
@@ -290,20 +291,8 @@ func (h *Handler) writeRoutes() []apiRoute {
 func (h *Handler) redriveRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			id, in, err := c.because("id")
-			if err != nil {
-				return nil, err
-			}
-			return nil, s.CancelRedrive(c.r.Context(), c.p, id, in.Reason)
-		}},
-		{"POST", "/redrives/{id}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			id, in, err := c.because("id")
-			if err != nil {
-				return nil, err
-			}
-			return nil, s.ContinueRedrive(c.r.Context(), c.p, id, in.Reason)
-		}},
+		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, onRedrive(s.CancelRedrive)},
+		{"POST", "/redrives/{id}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, reasonBody{}, nil, onRedrive(s.ContinueRedrive)},
 	}
 }
 
@@ -325,6 +314,17 @@ func (h *Handler) pauseRoutes() []apiRoute {
 			}
 			return s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
 		}},
+	}
+}
+
+// onRedrive is the call of an action on a redrive.
+func onRedrive(act func(context.Context, admin.Principal, int64, string) error) func(call) (any, error) {
+	return func(c call) (any, error) {
+		id, in, err := c.because("id")
+		if err != nil {
+			return nil, err
+		}
+		return nil, act(c.r.Context(), c.p, id, in.Reason)
 	}
 }
 

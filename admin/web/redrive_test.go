@@ -1,9 +1,9 @@
 package web_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,34 +48,23 @@ func TestRedriveWithCare(t *testing.T) {
 	if status, _ := s.post("/redrives/1/continue", nil); status != http.StatusConflict {
 		t.Errorf("continuing one that is not stopped: %d", status)
 	}
-	s.stop(store.RedriveGuard{First: true, Stopped: store.StoppedFirst})
+	must(t, s.shop.Stop(t.Context(), 1, store.RedriveGuard{First: true, Stopped: store.StoppedFirst}))
 	if _, body := s.get("/redrives/1"); !strings.Contains(body, "Redrive 1 has stopped: 1 of 200 sent") || !strings.Contains(body, "The first message failed") {
 		t.Errorf("stopped:\n%s", body)
 	}
-	s.stop(store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit})
-	if _, body := s.get("/redrives/1"); !strings.Contains(body, "6 of 20 first attempts failed, which is more than 5%.") {
+	must(t, s.shop.Stop(t.Context(), 1, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
+	if _, body := s.get("/redrives/1"); !strings.Contains(body, "6 of 20 first attempts failed, more than 5%.") {
 		t.Errorf("stopped by the limit:\n%s", body)
 	}
-	if _, body := s.get("/activity"); !strings.Contains(body, "Stopped by limit") {
+	if _, body := s.get("/activity"); !strings.Contains(body, "Stopped by limit") || !strings.Contains(body, "<h1>1 redrive has stopped</h1>") {
 		t.Error("the list does not say that it has stopped")
+	}
+	if o, err := admin.New(s.shop, admin.Config{}).Overview(t.Context(), operator); err != nil || !slices.ContainsFunc(o.Problems, func(p admin.Problem) bool {
+		return p.Text == "Redrive 1 has stopped" && p.Path == "/redrives/1" && strings.Contains(p.Detail, "199 not sent")
+	}) {
+		t.Errorf("the overview: %+v, %v", o.Problems, err)
 	}
 	if status, body := s.post("/redrives/1/continue", nil); status != http.StatusOK || !strings.Contains(body, "Redrive 1 is running") {
 		t.Errorf("continued: %d\n%s", status, body)
 	}
-}
-
-// stop replaces the guard of redrive 1.
-func (s *site) stop(g store.RedriveGuard) {
-	s.t.Helper()
-	ctx := s.t.Context()
-	must(s.t, s.shop.Change(ctx, store.Operation{Method: "Test"}, func(w store.Writer) error {
-		found, err := w.ListRecords(ctx, store.RecordQuery{Table: store.WorkRecords, Kind: "redrive", ID: "1", Limit: 1})
-		if err == nil {
-			found[0].Body, err = json.Marshal(g)
-		}
-		if err == nil {
-			err = w.PutRecord(ctx, found[0])
-		}
-		return err
-	}))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -92,11 +93,11 @@ func (h *Handler) redrive(w http.ResponseWriter, r *http.Request, p admin.Princi
 		if d.Redrive.Outcome != nil {
 			d.Outcome = *d.Redrive.Outcome
 		}
+		d.Stopped = upper(deadletter.WhyStopped(d.Redrive))
 		d.NotSent = max(0, d.Redrive.Selected-d.Redrive.Done-d.Redrive.Refused-d.Redrive.Skipped)
-		if d.Redrive.State == store.RedriveRunning && d.Redrive.Rate > 0 {
+		if d.Redrive.State == store.RedriveRunning && d.Stopped == "" && d.Redrive.Rate > 0 {
 			d.Left = admin.Duration(time.Duration(float64(d.NotSent) / d.Redrive.Rate * float64(time.Second)))
 		}
-		d.Stopped = stoppedText(d.Redrive)
 		g := d.Redrive.Guard
 		d.Waits = d.Stopped == "" && d.Redrive.State == store.RedriveRunning && g != nil && g.First && !g.Passed
 		d.NoDriver = true
@@ -113,24 +114,12 @@ func (h *Handler) redrive(w http.ResponseWriter, r *http.Request, p admin.Princi
 	})
 }
 
-// stoppedText says why a redrive has stopped, "" if it has not.
-func stoppedText(r store.Redrive) string {
-	switch r.Stopped() {
-	case "":
-		return ""
-	case store.StoppedFirst:
-		return "The first message failed, so the others were not sent."
-	case store.StoppedWaiting:
-		return "The first message was neither delivered nor failed in 5 minutes. Its key may be held by another message."
-	}
-	return fmt.Sprintf("%d of %d first attempts failed, which is more than %s%%.", r.Guard.Failed, r.Guard.Made,
-		strconv.FormatFloat(r.Guard.StopAt*100, 'f', -1, 64))
-}
-
 // activityData is the audit and the redrives.
 type activityData struct {
-	List     []admin.Entry
+	List []admin.Entry
+	// Running are the redrives that run, Stopped counts those of them that have stopped.
 	Running  []store.Redrive
+	Stopped  int
 	Redrives []store.Redrive
 	Next     string
 }
@@ -147,6 +136,9 @@ func (h *Handler) activity(w http.ResponseWriter, r *http.Request, p admin.Princ
 		for _, redrive := range d.Redrives {
 			if redrive.State == store.RedriveRunning {
 				d.Running = append(d.Running, redrive)
+				if redrive.Stopped() != "" {
+					d.Stopped++
+				}
 			}
 		}
 		if p.Role.May("Activity") {

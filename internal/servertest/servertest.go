@@ -41,6 +41,8 @@ const (
 	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
 	HelmBin        Name = "POSTRIDER_TEST_HELM_BIN"
 	KubeconformBin Name = "POSTRIDER_TEST_KUBECONFORM_BIN"
+	// Axe is the script of axe-core, which checks pages for accessibility.
+	Axe Name = "POSTRIDER_TEST_AXE"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 )

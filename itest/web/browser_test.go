@@ -4,6 +4,7 @@ package web_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +18,14 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/admin/web/webtest"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/store"
 )
 
 // pictures is the folder for the pictures of all pages; "" takes none.
@@ -80,7 +84,7 @@ func browser(t *testing.T) context.Context {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	must(t, chromedp.Do(ctx))
-	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 20*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -99,11 +103,16 @@ func (s site) pages(t *testing.T) map[string]string {
 	}
 	must(t, s.service.DiscardDead(t.Context(), anna, 30, "duplicate of 16"))
 	must(t, s.shop.Step(t.Context()))
+	stopped, err := deadletter.New(s.shop).StartRedrive(t.Context(), deadletter.Plan{Filter: webtest.Of(causes[0]), Rate: 50, StopAt: 0.05, By: "anna"})
+	must(t, err)
+	must(t, s.shop.Step(t.Context()))
+	must(t, s.shop.Stop(t.Context(), stopped.ID, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
 	return map[string]string{
 		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments",
 		"dead": "/dead", "dead-all": "/dead?view=all", "dead-group": admin.GroupPath(causes[0]), "dead-one": "/dead/2", "dead-redriven": "/dead/20",
 		"dead-edit": "/dead/2/edit", "dead-empty": "/dead?relay=payments", "review": "/reviews/" + review.ID, "redrive": "/redrives/1",
-		"held": "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
+		"redrive-stopped": fmt.Sprintf("/redrives/%d", stopped.ID),
+		"held":            "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
 		"message-dead": "/messages/" + s.shop.Dead, "message-delivered": "/messages/" + s.shop.Delivered, "key": admin.KeyPath(s.shop.Held),
 		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "activity": "/activity", "not-found": "/nowhere",
 	}
@@ -126,9 +135,12 @@ const layout = `(() => {
 	return wrong.join('; ');
 })()`
 
-// TestPages: every page fits every width, in light and dark, with ordinary and with hostile texts.
+// TestPages: every page fits every width, in light and dark, with ordinary and with hostile texts, and axe-core finds no barriers.
 func TestPages(t *testing.T) {
 	t.Parallel()
+	script, err := os.ReadFile(servertest.Get(t, servertest.Axe))
+	must(t, err)
+	axe := string(script)
 	for _, hostile := range []bool{false, true} {
 		s := serve(t, hostile)
 		ctx := browser(t)
@@ -142,21 +154,43 @@ func TestPages(t *testing.T) {
 						continue
 					}
 					s.page(t, ctx, hostile, name, path, width, scheme)
+					if !hostile && (width == 360 && scheme == "light" || width == 1440 && scheme == "dark") {
+						noBarriers(t, ctx, axe, name, width, scheme)
+					}
 				}
 			}
 		}
 	}
 }
 
-func (s site) page(t *testing.T, ctx context.Context, hostile bool, name, path string, width int64, scheme string) {
+// barriers runs axe-core, and returns what it finds of the rules of WCAG 2.2 (A and AA) and of good practice.
+const barriers = `axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})
+	.then(r => r.violations.map(v => v.id + ': ' + v.help + ' at ' + v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' (' +
+		n.failureSummary.split('\\n').slice(1, 2).join('').trim() + ')').join(', ')).join('; '))`
+
+// noBarriers checks the page that is open.
+func noBarriers(t *testing.T, ctx context.Context, axe, name string, width int64, scheme string) {
 	t.Helper()
-	media := func(ctx context.Context, target *chromedp.Target) error {
+	must(t, chromedp.Do(ctx, chromedp.Evaluate[chromedp.Void](axe)))
+	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](barriers, chromedp.EvalAwaitPromise))
+	if must(t, err); wrong != "" {
+		t.Errorf("%s at %d px, %s: %s", name, width, scheme, wrong)
+	}
+}
+
+// inScheme makes pages light or dark.
+func inScheme(scheme string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
 		})
 		return err
-	}
-	must(t, chromedp.Do(ctx, chromedp.Func(media), chromedp.EmulateViewport(width, 900), chromedp.Navigate(s.url+path)))
+	})
+}
+
+func (s site) page(t *testing.T, ctx context.Context, hostile bool, name, path string, width int64, scheme string) {
+	t.Helper()
+	must(t, chromedp.Do(ctx, inScheme(scheme), chromedp.EmulateViewport(width, 900), chromedp.Navigate(s.url+path)))
 	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
 	must(t, err)
 	var picture []byte
@@ -193,6 +227,49 @@ func TestIncident(t *testing.T) {
 	if !strings.HasSuffix(address, "/redrives/1") || !strings.Contains(title, "receiver fixed") || !strings.Contains(title, "anna") {
 		t.Errorf("at %s, activity:\n%s", address, title)
 	}
+}
+
+// TestKeyboard: from the problem to the redrive with the keyboard alone. What has the focus is visible, and its outline too.
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false)
+	ctx := browser(t)
+	const focused = `(() => {
+		const e = document.activeElement, r = e.getBoundingClientRect(), style = getComputedStyle(e);
+		const outside = r.bottom < 0 || r.top > innerHeight || r.right < 0 || r.left > innerWidth || r.width === 0;
+		const name = (e.labels && e.labels[0] ? e.labels[0].textContent : '') + ' ' + e.textContent + ' ' + (e.getAttribute('aria-label') || '');
+		return JSON.stringify({Name: name.trim().replace(/\\s+/g, ' ').slice(0, 80), Hidden: outside, Outline: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0});
+	})()`
+	reach := func(name string) {
+		t.Helper()
+		for range 80 {
+			must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Tab)))
+			text, err := chromedp.Run(ctx, chromedp.Evaluate[string](focused))
+			must(t, err)
+			var at struct {
+				Name            string
+				Hidden, Outline bool
+			}
+			must(t, json.Unmarshal([]byte(text), &at))
+			if at.Hidden || !at.Outline {
+				t.Errorf("on the way to %s, the focus on %q cannot be seen: %s", name, at.Name, text)
+			}
+			if strings.Contains(at.Name, name) {
+				return
+			}
+		}
+		t.Fatalf("the key Tab does not lead to %s", name)
+	}
+	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1024, 800), chromedp.Navigate(s.url+"/")))
+	reach("Review 200")
+	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`)))
+	reach("Review redrive of 200")
+	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`#why`)))
+	reach("1 message")
+	reach("Reason")
+	must(t, chromedp.Do(ctx, chromedp.KeyEvent("receiver fixed")))
+	reach("Redrive 200 dead letters")
+	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "Redrive 1")]`)))
 }
 
 // TestSignIn: the link fills in the code, and the button signs in.

@@ -3,8 +3,10 @@ package webtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -49,6 +51,20 @@ func (s *Shop) Step(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Stop replaces the guard of a redrive that has one.
+func (s *Shop) Stop(ctx context.Context, id int64, g store.RedriveGuard) error {
+	return s.Change(ctx, store.Operation{Method: "Stop", Doing: "stop a redrive"}, func(w store.Writer) error {
+		found, err := w.ListRecords(ctx, store.RecordQuery{Table: store.WorkRecords, Kind: "redrive", ID: strconv.FormatInt(id, 10), Limit: 1})
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("redrive %d has no guard: %w", id, err)
+		}
+		if found[0].Body, err = json.Marshal(g); err != nil {
+			return err
+		}
+		return w.PutRecord(ctx, found[0])
+	})
 }
 
 const partitions = 4

@@ -23,6 +23,7 @@
 //	                              third-party client: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
 //	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER,
 //	                              PROMETHEUS, PROMTOOL, CHROMIUM, HELM, KUBECONFORM
+//	POSTRIDER_TEST_AXE            path of axe.min.js of axe-core
 //	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is printed
 //
 // As root, missing programs are installed with apt-get; otherwise the tests that need them fail and say what to install.

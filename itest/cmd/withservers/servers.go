@@ -37,6 +37,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.program("pgbouncer")
 	case servertest.ChromiumBin:
 		return s.program("chromium")
+	case servertest.Axe:
+		return s.axe()
 	}
 	return "", fmt.Errorf("there is no %s", name)
 }

@@ -158,7 +158,7 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive,
 	switch {
 	case errors.Is(err, deadletter.ErrStopped):
 		return program.Exit(program.ExitPartly, fmt.Errorf("redrive %d has stopped, with %s of %s sent back: %s; let it go on: %s; or end it: %s",
-			r.ID, output.Number(last.Done), output.Number(last.Selected), stopped(last), p.Hint("redrive continue %d", r.ID), p.Hint("redrive cancel %d", r.ID)))
+			r.ID, output.Number(last.Done), output.Number(last.Selected), deadletter.WhyStopped(last), p.Hint("redrive continue %d", r.ID), p.Hint("redrive cancel %d", r.ID)))
 	case err != nil && last.State != store.RedriveRunning:
 		return fmt.Errorf("redrive %d is %s, %s of %s were sent back; what became of them was not read: %w; see: %s",
 			r.ID, last.State, output.Number(last.Done), output.Number(last.Selected), err, p.Hint("redrive show %d", r.ID))
@@ -182,17 +182,6 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive,
 		return &program.ExitError{Code: program.ExitPartly}
 	}
 	return err
-}
-
-// stopped says why a redrive has stopped.
-func stopped(r store.Redrive) string {
-	switch r.Stopped() {
-	case store.StoppedFirst:
-		return "the first message failed"
-	case store.StoppedWaiting:
-		return "the first message was neither delivered nor failed in 5 minutes; its key may be held"
-	}
-	return fmt.Sprintf("%s of %s first attempts failed", output.Number(r.Guard.Failed), output.Number(r.Guard.Made))
 }
 
 func bound(f store.DeadFilter) int {

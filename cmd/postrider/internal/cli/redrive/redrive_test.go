@@ -63,6 +63,27 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "--all", "--yes", "--store", url), "redriven 2 dead letters")
 }
 
+// TestRedriveStopsAndContinues: the first message fails, so the others are not sent until somebody says so.
+func TestRedriveStopsAndContinues(t *testing.T) {
+	t.Parallel()
+	url := clitest.WithDead(t)
+	clitest.Fails(t, program.ExitUsage, "--stop-at is a percentage", "redrive", "start", "--all", "--stop-at=100", "--store", url)
+	clitest.OK(t, "redrive", "start", "--all", "--first", "--stop-at", "5", "--detach", "--yes", "--store", url)
+	clitest.Fails(t, program.ExitFailed, "the redrive is not stopped", "redrive", "continue", "1", "--store", url)
+	o := clitest.OpenOutbox(t, url)
+	_, _, err := deadletter.New(o).StepRedrive(t.Context(), 1, 0)
+	clitest.Must(t, err)
+	clitest.SettleDue(t, o, "to-nats", func(s *store.Settlement, e store.Entry) {
+		s.Dead = append(s.Dead, store.DeadOutcome{Sequence: e.Message.Sequence, Key: e.Message.Key, Reason: "again"})
+	})
+	clitest.Fails(t, program.ExitPartly, "redrive 1 has stopped, with 1 of 3 sent back: the first message failed", "redrive", "run", "1", "--store", url)
+	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: stopped: the first message failed", "postrider redrive continue 1")
+	clitest.Contains(t, clitest.OK(t, "redrive", "list", "--store", url), "stopped")
+	clitest.Contains(t, clitest.OK(t, "redrive", "continue", "1", "--because", "repaired", "--store", url), "redrive 1 goes on; 1 of 3 dead letters were sent back")
+	clitest.Contains(t, clitest.OK(t, "redrive", "run", "1", "--store", url), "redriven 3 dead letters")
+	clitest.Contains(t, clitest.OK(t, "audit", "--store", url), "ContinueRedrive", "repaired")
+}
+
 // away is a store that cannot be reached any longer, for steps of redrives or for the outcome of their messages.
 type away struct {
 	backend.Store

@@ -140,7 +140,7 @@ func (p commands) writeRedrive(r store.Redrive) error {
 	}
 	state := string(r.State)
 	if r.Stopped() != "" {
-		state = "stopped: " + stopped(r)
+		state = "stopped: " + deadletter.WhyStopped(r)
 	}
 	fmt.Fprintf(p.Stdout, "redrive %d: %s\n", r.ID, state)
 	f := output.NewFields(p.Stdout)
@@ -201,7 +201,7 @@ func (p commands) redriveContinueCommand() *cobra.Command {
 		Use:   "continue ID",
 		Short: "Let a redrive go on that has stopped",
 		Long: `Let a redrive go on that has stopped, because its first message was not delivered (--first), or because too many attempts
-failed (--stop-at). The others follow, and the share of failed attempts is counted from zero.`,
+failed (--stop-at). The others follow, and the share of failed attempts is counted from then on.`,
 		Example: `  postrider redrive continue 3 --because 'the receiver accepts them now'`,
 	}, "ContinueRedrive", deadletter.Store.ContinueRedrive, "redrive %d goes on; %s of %s were sent back\n")
 }
