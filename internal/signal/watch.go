@@ -7,8 +7,9 @@ import (
 
 // The waits of Watch.
 const (
-	lookEvery = 100 * time.Millisecond
-	lookAgain = time.Second // after an error, which may be a server that is down
+	lookEvery  = 100 * time.Millisecond
+	lookAgain  = time.Second // after an error, which may be a server that is down
+	lookWithin = 5 * time.Second
 )
 
 // Watch wakes the subscribers when the number that look returns changes, until ctx ends. It is how a process finds what others publish
@@ -18,7 +19,7 @@ func (b *Broadcast) Watch(ctx context.Context, look func(context.Context) (int64
 	var last int64
 	for {
 		wait := lookEvery
-		bounded, cancel := context.WithTimeout(ctx, lookAgain)
+		bounded, cancel := context.WithTimeout(ctx, lookWithin)
 		n, err := look(bounded)
 		cancel()
 		switch {

@@ -108,16 +108,20 @@ func openNATS(durable string, ordered bool) func(t testing.TB) inboxtest.Source 
 		p, err := natsbroker.Open(context.Background(), address, cfg)
 		must(t, err)
 		closing(t, p)
-		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
-			read := natsbroker.SubscriberConfig{Config: cfg, Durable: durable, Ordered: ordered}
-			if durable != "" {
-				read.AckWait = time.Second
-			}
-			s, err := natsbroker.OpenSubscriber(context.Background(), address, read)
-			must(t, err)
-			closing(t, s)
-			return s
-		}}
+		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinNATS(address, cfg, durable, ordered)}
+	}
+}
+
+func joinNATS(address string, cfg natsbroker.Config, durable string, ordered bool) func(t testing.TB) postrider.Subscriber {
+	return func(t testing.TB) postrider.Subscriber {
+		read := natsbroker.SubscriberConfig{Config: cfg, Durable: durable, Ordered: ordered}
+		if durable != "" {
+			read.AckWait = time.Second
+		}
+		s, err := natsbroker.OpenSubscriber(context.Background(), address, read)
+		must(t, err)
+		closing(t, s)
+		return s
 	}
 }
 
@@ -128,16 +132,20 @@ func openRedis(group string) func(t testing.TB) inboxtest.Source {
 		p, err := redisbroker.Open(context.Background(), address, cfg)
 		must(t, err)
 		closing(t, p)
-		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: func(t testing.TB) postrider.Subscriber {
-			read := redisbroker.SubscriberConfig{Config: cfg, Group: group, Topics: []string{topic}}
-			if group != "" {
-				read.ClaimAfter = time.Second
-			}
-			s, err := redisbroker.OpenSubscriber(context.Background(), address, read)
-			must(t, err)
-			closing(t, s)
-			return s
-		}}
+		return inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinRedis(address, cfg, group)}
+	}
+}
+
+func joinRedis(address string, cfg redisbroker.Config, group string) func(t testing.TB) postrider.Subscriber {
+	return func(t testing.TB) postrider.Subscriber {
+		read := redisbroker.SubscriberConfig{Config: cfg, Group: group, Topics: []string{topic}}
+		if group != "" {
+			read.ClaimAfter = time.Second
+		}
+		s, err := redisbroker.OpenSubscriber(context.Background(), address, read)
+		must(t, err)
+		closing(t, s)
+		return s
 	}
 }
 
