@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -197,6 +198,48 @@ func TestLooksAtParkedMessagesWhileTheCursorMoves(t *testing.T) {
 		pass(200 * time.Millisecond)
 		if len(j.of(keys[1])) != 1 {
 			t.Errorf("the message is not retried when the cursor has passed it: %+v", r.Counters())
+		}
+		b.wantNothingLeft(r)
+	})
+}
+
+// TestSlowCallIsNotReadFarAhead: a call of a publisher hangs with two messages. What is delivered after them in their partition, which
+// a crash would deliver again, is bounded, and other partitions continue.
+func TestSlowCallIsNotReadFarAhead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j, hang := setup(t), &journal{}, make(chan struct{})
+		const inFlight, after, most = 16, 1000, 9 * 16
+		hung := keysIn(0, 2)
+		r := b.relay(relay.Config{MaxInFlight: inFlight, AttemptTimeout: time.Hour, Publisher: publisherFunc(
+			func(ctx context.Context, msgs []*postrider.Message) []error {
+				if slices.ContainsFunc(msgs, func(m *postrider.Message) bool { return m.Key == hung[0] }) {
+					<-hang
+				}
+				for _, m := range msgs {
+					j.note(m)
+				}
+				return make([]error, len(msgs))
+			})})
+		b.publish(b.msgs(hung...)...)
+		b.start(r)
+		pass(time.Second)
+		ahead, elsewhere := keysIn(0, 3)[2], keysIn(1, 1)[0]
+		b.publish(append(b.many(after, ahead), b.many(after, elsewhere)...)...)
+		pass(time.Minute)
+		if n := len(j.of(ahead)); n == 0 || n > most {
+			t.Errorf("%d messages were delivered after the call that hangs, want 1 to %d", n, most)
+		}
+		if n := r.Counters().Open; n > most {
+			t.Errorf("%d messages are remembered, want at most %d", n, most)
+		}
+		if n := len(j.of(elsewhere)); n != after {
+			t.Errorf("%d messages of another partition were delivered, want %d", n, after)
+		}
+		close(hang)
+		pass(time.Minute)
+		if n := j.len(); n != 2*after+len(hung) {
+			t.Errorf("%d messages were delivered, want %d", n, 2*after+len(hung))
 		}
 		b.wantNothingLeft(r)
 	})

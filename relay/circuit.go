@@ -88,8 +88,8 @@ func (c *circuit) destination(now time.Time) store.Destination {
 	return store.Destination{State: store.DestinationUp, For: now.Sub(c.since)}
 }
 
-// destination returns what is known about the destination. A relay without a publisher has none that answers; that its database
-// begins no transactions counts as down.
+// destination returns what is known about the destination. A relay with handlers has none to report, except that it is down while
+// the database begins no transactions.
 func (r *Relay) destination() store.Destination {
 	d := r.circuit.destination(time.Now())
 	if r.publish == nil && d.State == store.DestinationUp {

@@ -65,7 +65,8 @@ type Config struct {
 	// committed, and the rest follows in the next one. Default: 100.
 	TxBatch int
 	// MaxInFlight and MaxInFlightBytes bound the messages that the relay holds in memory: two thirds for fresh messages, one
-	// third for parked messages that are due. One message of each kind is always allowed. Defaults: 8,192 and 16 MiB.
+	// third for parked messages that are due. One message of each kind is always allowed. While a call is slow, a partition is
+	// read at most 8 times MaxInFlight messages beyond it. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 	// MaxHeldKeys bounds the held keys in memory, not counting those that the relay is working on. If more are held, each fetch
 	// looks them up in a store that supports it (store.HeldFinder); with any other store the relay stops reading fresh messages until
@@ -89,7 +90,7 @@ type Config struct {
 	MaxAttempts int
 	// BackoffBase and BackoffMax bound the wait before attempt n+1, which is random between 0 and min(BackoffMax,
 	// BackoffBase·2^(n−1)) ("full jitter"). The attempt also waits until all messages before it in its partition are delivered
-	// or parked, which ParkAfter bounds. Defaults: 200 ms and 60 s.
+	// or parked, which ParkAfter bounds, or for a batch of a publisher AttemptTimeout. Defaults: 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
 	// Policies say otherwise for some message types: how often and when they are retried, and which errors discard a message. The
 	// first one that matches a message's type applies. Default: none.

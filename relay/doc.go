@@ -65,21 +65,14 @@
 // until a call in progress has returned and its outcome is recorded, and then has the store apply the decision under the
 // lease (see package held). So a message in memory cannot be delivered after an operator has dead-lettered it.
 //
-// # States of a message
-//
-//	waiting ──────────► running ──────────► delivered
-//	   │                 │  │  ▲
-//	   │ key held,       │  │  └──────────── due (its time has come, its key resumes, or an operator retries)
-//	   │ or delayed      │  │                 ▲
-//	   ▼                 │  ▼                 │
-//	   └──────────────────► parked ───────────┘
-//	                     │                    ▲
-//	                     └───► dead ──────────┘ redrive
+// # Failed messages
 //
 // A message with a key that fails holds its key: it is parked and blocks the key, later messages of the key are parked as
 // they are read, and the cursor moves on. When an attempt of the blocking message succeeds, the queued messages are delivered
 // in order, in runs of bounded length. When none is left, the store releases the key. The store decides this in the
-// settlement itself, so that a message that was parked a moment earlier is not missed.
+// settlement itself, so that a message that was parked a moment earlier is not missed. When the blocking message is
+// dead-lettered, the key continues with the queued messages, unless Config.OnDead is HoldKey. The states of a message are drawn
+// in docs/architecture.md.
 //
 // Up to Config.MaxHeldKeys held keys are kept in memory. If more are held, each fetch looks up the keys of its messages.
 //
@@ -87,8 +80,8 @@
 //
 //   - The process dies: other processes continue from the cursors within LeaseTTL. What was delivered but not settled is
 //     redelivered in order, starting at the cursor.
-//   - The process is paused beyond its lease: it stops delivering a tenth of LeaseTTL before the end, on its own monotonic
-//     clock, counted from before it asked for the lease. When it resumes, it finds that the time has passed; calls in progress
+//   - The process is paused beyond its lease: it delivers for at most four fifths of LeaseTTL after it asked for its last
+//     successful heartbeat, by its own monotonic clock. When it resumes, it finds that the time has passed; calls in progress
 //     at that moment cannot be revoked.
 //   - The database cannot be reached: nothing is fetched, settlements are retried, and deliveries end with the leases.
 //   - The database server crashes, restarts or fails over: every partition is lost and leased again, at once by the process
@@ -103,7 +96,7 @@
 //   - The broker is unavailable, as reported by its publisher (postrider.Unavailable) or because a call times out without an
 //     answer: the circuit opens for the whole destination. An answer that refuses a message does not open it. Messages in
 //     progress return to the front of their queues, uncounted; nothing is fetched or parked; one message at a time probes the
-//     destination, each time a different one, read from the outbox if necessary: it may be the message that gets no answer.
+//     destination, each time a different one, read from the outbox if necessary, because the last one may be what gets no answer.
 //   - A handler takes longer than ParkAfter: its message is parked while the handler continues, so that the cursor can move,
 //     and its outcome applies to the parked message. Another worker replaces the one that is busy, up to MaxSlowCalls, so that
 //     handlers that hang, even if they ignore the end of their context after AttemptTimeout, stop only their own keys. With

@@ -218,7 +218,7 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	var parts []*partition
 	for _, p := range r.partitions {
 		// Held keys may wait until parked messages have been read again.
-		if !p.Leaving() && now.Before(p.Until) && (!full || p.Unread()) {
+		if !p.Leaving() && now.Before(p.Until) && r.mayReadAhead(p) && (!full || p.Unread()) {
 			parts = append(parts, p)
 			p.reading = true
 			req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: p.Lease, After: p.fetched})
@@ -235,13 +235,19 @@ func (r *Relay) freshRoom() int {
 	return r.sched.Fresh.MaxMessages - r.sched.Fresh.Messages - r.sched.Unsettled()
 }
 
+// readAhead is how far a partition is read beyond its first message without an outcome, in messages for each that MaxInFlight
+// allows. It bounds what a slow call makes the relay remember, and deliver again after a crash.
+const readAhead = 8
+
+func (r *Relay) mayReadAhead(p *partition) bool { return p.Open() < readAhead*r.cfg.MaxInFlight }
+
 // wantFetch reports whether there is room again for messages that wait in the store.
 func (r *Relay) wantFetch() bool {
 	if r.freshRoom() < r.sched.Fresh.WorthReading() {
 		return false
 	}
 	for _, p := range r.partitions {
-		if p.more && !p.reading && !p.Leaving() {
+		if p.more && !p.reading && !p.Leaving() && r.mayReadAhead(p) {
 			return true
 		}
 	}
@@ -275,13 +281,13 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	}
 }
 
-// checkEntry sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long is none:
-// no index takes it, and all its messages are dead-lettered.
+// checkEntry sets Err if the row breaks the rules of a message, and returns the message's key. A key that is too long, which no
+// index takes, or has a NUL byte is none: all its messages are dead-lettered.
 func checkEntry(e *store.Entry) (key string) {
 	if e.Err == nil {
 		e.Err = stored.Check(e.Message)
 	}
-	if key = e.Message.Key; len(key) > postrider.MaxKeyBytes {
+	if key = e.Message.Key; len(key) > postrider.MaxKeyBytes || strings.Contains(key, "\x00") {
 		return ""
 	}
 	return key

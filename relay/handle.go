@@ -11,8 +11,8 @@ import (
 
 // Handle registers h for the messages of a definition: one type, one schema version. A message that cannot be decoded is
 // dead-lettered at once; one of a version without a handler or upcaster is parked as unhandled (Config.UnhandledFor). Handle
-// must be called before Run. Errors: postrider.ErrDuplicateDefinition if the relay has a handler or upcaster for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted; an error if the relay
-// has a publisher.
+// must be called before Run. Errors: postrider.ErrDuplicateDefinition if the relay has a handler or upcaster for this type and
+// version; *postrider.ValidationError for an invalid definition; ErrStarted; an error if the relay has a publisher.
 func Handle[T any](r *Relay, d postrider.Definition[T], h func(ctx context.Context, m postrider.Typed[T]) error) error {
 	return r.addTyped(d, h == nil, withoutTx, d.Handler(h))
 }

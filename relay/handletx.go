@@ -15,8 +15,8 @@ import (
 // after returning, or ignore the error of a statement in it: the database may have rolled back everything.
 //
 // Fresh messages of a partition run one after another, up to Config.TxBatch of them in a transaction; partitions run in
-// parallel, and so do parked messages. If a message of a transaction fails, the transaction is rolled back, and the messages
-// before it run again without it; the failure counts as an attempt once the message is the first. So h may run more often
+// parallel, and so do parked messages. If a message fails, its transaction is rolled back, and the messages before it run again
+// without it. The failure counts as an attempt only when the message is the first of its transaction. So h may run more often
 // than its attempts are counted, and what it does outside of tx may happen more than once.
 //
 // All handlers of a relay are of one kind, with or without a transaction, and of one Tx. Before switching a relay from Handle

@@ -54,9 +54,12 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	defer cancel()
 	committing := time.Now()
 	released, err := tx.commitSettled(bounded, r.cfg.Name, s.Settlement)
-	if err == nil {
+	switch {
+	case err == nil:
 		observed.delivered(done)
 		r.recorded([]*sent{{partition: p, content: s}}, 0, time.Since(committing))
+	case errors.Is(err, store.ErrLeaseLost):
+		r.recorded(nil, 1, time.Since(committing))
 	}
 	r.committed(p, batch, done, s, released, err, observed)
 }

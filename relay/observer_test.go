@@ -28,6 +28,7 @@ type watcher struct {
 	woken        map[relay.WokenBy]int
 	fetched      int
 	delivered    int64
+	lost         int // settlements
 	destinations []store.DestinationState
 	foreign      int // calls whose context is not that of Attempting
 }
@@ -71,6 +72,7 @@ func (w *watcher) observer() *relay.Observer {
 		},
 		Settled: func(s relay.Settled) {
 			locked(func() {
+				w.lost += s.Lost
 				for i := range s.Settlements {
 					w.delivered += s.Settlements[i].DeliveredCount
 				}
@@ -206,6 +208,56 @@ func TestObserverOfTransactions(t *testing.T) {
 			t.Errorf("outcomes %v, delivered %d", w.outcomes, w.delivered)
 		}
 	})
+}
+
+// refuser answers the first settlements that their leases are lost.
+type refuser struct {
+	*memory.Store
+	refused atomic.Bool
+}
+
+func (r *refuser) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
+	var res store.Settled
+	if r.refused.Swap(true) {
+		return r.Store.Settle(ctx, name, all)
+	}
+	for i := range all {
+		res.Lost = append(res.Lost, all[i].Partition)
+	}
+	return res, nil
+}
+
+func (r *refuser) CommitSettled(ctx context.Context, tx *memory.Tx, name string, s store.Settlement) ([]string, error) {
+	if r.refused.Swap(true) {
+		return r.Store.CommitSettled(ctx, tx, name, s)
+	}
+	return nil, errors.Join(store.ErrLeaseLost, r.Rollback(ctx, tx))
+}
+
+// TestObserverIsToldOfLostSettlements: each settlement of a call is refused.
+func TestObserverIsToldOfLostSettlements(t *testing.T) {
+	t.Parallel()
+	for name, handle := range map[string]func(*testing.T, *relay.Relay){
+		"handler":     func(t *testing.T, r *relay.Relay) { handle(t, r, (&journal{}).take) },
+		"transaction": func(t *testing.T, r *relay.Relay) { handleTx(t, r, func(*postrider.Message) error { return nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				var w watcher
+				r := b.relayOn(&refuser{Store: b.store}, relay.Config{Observer: w.observer()})
+				handle(t, r)
+				stop := b.start(r)
+				b.publish(b.msg("k"))
+				pass(time.Minute)
+				stop()
+				if w.lost == 0 || w.delivered != 1 {
+					t.Errorf("%d settlements were lost and %d messages counted as delivered, want some and one", w.lost, w.delivered)
+				}
+			})
+		})
+	}
 }
 
 func TestObserverIsToldOfFailedOperations(t *testing.T) {

@@ -136,10 +136,11 @@ func (r *Relay) Name() string { return r.cfg.Name }
 func (r *Relay) Owner() store.Owner { return r.owner }
 
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil after an
-// orderly stop; otherwise an error that says what was cut short. Problems with the database or the publisher do not end it:
-// it logs them, waits and continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
+// orderly stop; otherwise an error that says what was cut short. If the store does not answer at the start, Run ends with an
+// error, and a new Relay is needed. Later problems with the database or the publisher do not end it: it logs them, waits and
+// continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
 // called again; an AttemptTimeout beyond the time after which the database ends idle transactions; an outbox that cannot be
-// read at all; store.ErrNameOfConsumer; store.ErrReplaced.
+// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err

@@ -73,7 +73,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 		began := time.Now()
 		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
-		if applied := r.takeAnswer(ctx, batch, res, err); len(applied) > 0 {
+		if applied := r.takeAnswer(ctx, batch, res, err); len(applied)+len(res.Lost) > 0 {
 			r.recorded(applied, len(res.Lost), time.Since(began))
 		} else if err != nil && ctx.Err() == nil {
 			r.failing(OperationSettle, err)
@@ -106,13 +106,13 @@ func (r *Relay) collect() []*sent {
 	return batch
 }
 
-// recorded tells the observer about settlements that were answered; those of lost partitions were not applied.
-func (r *Relay) recorded(answered []*sent, lost int, took time.Duration) {
+// recorded tells the observer about settlements that were applied, and how many were refused because their lease was lost.
+func (r *Relay) recorded(applied []*sent, lost int, took time.Duration) {
 	if r.observer.Load() == nil {
 		return
 	}
 	s := Settled{Lost: lost, Took: took}
-	for _, a := range answered {
+	for _, a := range applied {
 		s.Settlements = append(s.Settlements, a.content.Settlement)
 	}
 	r.observe(func(o *Observer) {

@@ -1,6 +1,6 @@
 // Package store holds the interfaces that stores implement, and the types that stores and the rest of Postrider exchange.
-// Users open a store (store/postgres, store/mysql, store/sqlite or store/memory), pass it to outbox.New, relay.New, inbox.New
-// deadletter.New or held.New, and need from this package only the types of results. Who writes a store implements what is here;
+// Users open a store (store/postgres, store/mysql, store/sqlite or store/memory), pass it to outbox.New, relay.New, inbox.New,
+// deadletter.New or held.New, and need from this package only the types of results. To write a store, implement what is here;
 // store/storetest and inbox/inboxtest test it.
 //
 // # What a store implements

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"time"
 )
 
@@ -39,14 +38,6 @@ type ParkedRun struct {
 	Key string
 	// Entries are in order of Sequence. An empty run of a held key says that none are left: the key can be released.
 	Entries []Entry
-}
-
-// awaitsDecision reports whether a run is a parked message about which a decision is open: its next attempt waits for the
-// decision.
-func (in *ParkedRun) awaitsDecision(open []Decision) bool {
-	return in.Key == "" && len(in.Entries) > 0 && slices.ContainsFunc(open, func(d Decision) bool {
-		return d.AboutMessage() && d.Partition == in.Partition && d.Sequence == in.Entries[0].Message.Sequence
-	})
 }
 
 // ParkedState is what a relay has parked in a partition.

@@ -143,7 +143,7 @@ func (r rule) allows(to string) bool {
 	})
 }
 
-// covers says whether a name in rooms means a folder.
+// covers reports whether a name in rule.may includes a folder.
 func covers(name, folder string) bool {
 	if name == "." || name == "store" {
 		return name == folder

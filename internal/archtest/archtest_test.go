@@ -59,7 +59,7 @@ var violations = map[string]struct {
 		graph: []Package{{ImportPath: Root, Imports: []string{Root + "/internal/signal"}}},
 		want:  []string{". must not import internal/signal"},
 	},
-	"rooms know each other": {
+	"packages know each other": {
 		graph: []Package{{ImportPath: Root + "/outbox", Imports: []string{Root + "/relay"}}},
 		want:  []string{"outbox must not import relay"},
 	},

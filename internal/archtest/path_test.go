@@ -23,6 +23,8 @@ var steps = []step{
 	{"outbox", "store.Outbox.Insert"},
 	{"outbox", "store.Outbox.Commit"},
 	{"relay", "store.Log.Fetch"},
+	{"relay", "schedule.Partition.Read"},
+	{"relay", "schedule.Partition.Skip"},
 	{"relay", "schedule.Partition.Admit"},
 	{"relay", "store.Log.Due"},
 	{"relay", "schedule.Partition.AdmitRun"},

@@ -6,7 +6,7 @@ type Counts struct {
 	Ready           int // messages without a key and queues that can start
 	Queues          int
 	Out, Single     int // messages out for delivery, and calls with a single one
-	Open            int // fresh messages that are not settled, or settled after one that is not
+	Open            int // fresh messages that are not done, or come after one that is not
 	Unsettled       int // outcomes not yet recorded
 	HeldKeys, Held  int // as counted, and as kept
 	Busy            int

@@ -151,7 +151,7 @@ func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 	}
 	if h.decideAfter == 0 {
 		h.decideAfter = p.outcomes
-		p.schedule.Wake.Settle = p.schedule.Wake.Settle || p.count > 0
+		p.schedule.Wake.Settle = p.schedule.Wake.Settle || p.unsent > 0
 	}
 	return p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
 }

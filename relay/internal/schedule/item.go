@@ -24,7 +24,7 @@ type Item[M any] struct {
 	order     uint64    // numbers the items in the order in which they are taken into memory
 	since     time.Time // when it was taken into memory
 	// parked: the message is parked, either because it was read as a parked message or because it was parked while being worked
-	// on. Otherwise its ticket must be settled.
+	// on. Otherwise its ticket must be marked as done.
 	parked bool
 }
 

@@ -37,7 +37,7 @@ func (p *Partition[M]) Withdraw() {
 }
 
 // Left reports whether a partition that is leaving has nothing in progress and nothing left to record.
-func (p *Partition[M]) Left() bool { return p.leaving && p.out == 0 && p.count == 0 && !p.sending }
+func (p *Partition[M]) Left() bool { return p.leaving && p.out == 0 && p.unsent == 0 && !p.settling }
 
 // takeOut removes a partition's work from the ready queues and from what waits for calls.
 func (p *Partition[M]) takeOut() {
@@ -56,13 +56,13 @@ func (p *Partition[M]) finishLeaving() {
 }
 
 // unload drops what waits in a partition that is being left. Its next owner reads from the cursor, which is before the first
-// unsettled message. So messages that wait before delivered ones, or were committed late together with them, are parked, so
+// message that is not done. So messages that wait before delivered ones, or were committed late together with them, are parked, so
 // that the cursor passes both; otherwise the delivered ones would be delivered again. With transactions this includes late
 // messages if others of their group were parked: the parking is recorded once the cursor has passed it, and the cursor passes
 // all of them or none.
 func (p *Partition[M]) unload() {
 	p.advance()
-	before := p.tracker.together(p.delivered)
+	before := p.tracker.together(p.deliveredUpTo)
 	transactions := p.schedule.cfg.Transactions
 	if transactions && !p.tracker.passedParked() {
 		before = max(before, p.tracker.lateUntil(p.tracker.begin()))
@@ -100,8 +100,8 @@ func (p *Partition[M]) Lose() {
 	p.outlive()
 	p.takeOut()
 	dropAll(p.waiting())
-	s.unsettled -= p.count + p.sent
-	p.count, p.sent = 0, 0
+	s.unsettled -= p.unsent + p.inFlight
+	p.unsent, p.inFlight = 0, 0
 	s.heldKeys -= len(p.held)
 	delete(s.partitions, p.Lease.Partition)
 }

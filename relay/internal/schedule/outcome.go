@@ -81,7 +81,7 @@ func (p *Partition[M]) back(items []*Item[M]) bool {
 	if q := items[0].queue; q != nil {
 		q.running, q.out = false, 0
 		if q.isTxQueue() {
-			p.sending, p.taken = false, nil
+			p.settling, p.taken = false, nil
 		}
 	}
 	if p.gone {
@@ -110,7 +110,7 @@ func (p *Partition[M]) deliver(it *Item[M]) {
 		p.pending.Delivered = append(p.pending.Delivered, it.Sequence)
 	}
 	p.tracker.deliver(it.ticket)
-	p.delivered = max(p.delivered, it.ticket+1)
+	p.deliveredUpTo = max(p.deliveredUpTo, it.ticket+1)
 	p.counted()
 	p.end(it)
 }
@@ -222,7 +222,7 @@ func (p *Partition[M]) parkUnattempted(it *Item[M], reason store.ParkReason, cau
 // counted counts one outcome that is to be recorded.
 func (p *Partition[M]) counted() {
 	s := p.schedule
-	p.count++
+	p.unsent++
 	p.outcomes++
 	s.unsettled++
 	s.Wake.Settle = s.Wake.Settle || s.unsettled == 1 || s.unsettled >= s.cfg.SettleBatch

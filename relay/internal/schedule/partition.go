@@ -35,29 +35,29 @@ type Partition[M any] struct {
 	out  int // messages out for delivery
 	// parked are messages that were read from the log and parked, by sequence, with their tickets, until the recorded cursor
 	// passes them. early are those that became due before that, with their held keys.
-	parked map[int64]uint64
-	early  map[int64]string
-	passed uint64 // the ticket after the recorded cursor
-	// delivered is the ticket after the last delivered message that was not parked.
-	delivered uint64
-	withdrawn []*Item[M] // messages without a key that were waiting when the partition began to leave
-	unrouted  []unrouted // messages that no relay takes and that the cursor has not passed
+	parked       map[int64]uint64
+	early        map[int64]string
+	cursorTicket uint64 // the ticket after the recorded cursor
+	// deliveredUpTo is the ticket after the last delivered message that was not parked.
+	deliveredUpTo uint64
+	withdrawn     []*Item[M] // messages without a key that were waiting when the partition began to leave
+	unrouted      []unrouted // messages that no relay takes and that the cursor has not passed
 
-	pending  store.Settlement // outcomes since the last settlement
-	count    int              // number of those outcomes
-	sent     int              // number of those in the settlement in progress
-	sending  bool             // a settlement is in progress, or waits to be repeated, or a transaction will record one
-	moved    bool             // the cursor has moved since
-	outcomes uint64           // number of outcomes so far
-	stored   uint64           // number of those that are recorded
-	recorded uint64           // the ticket up to which everything is recorded
-	settled  time.Time        // when the last settlement was applied
+	pending   store.Settlement // outcomes since the last settlement
+	unsent    int              // number of those outcomes
+	inFlight  int              // number of outcomes in the settlement in progress
+	settling  bool             // a settlement is in progress, or waits to be repeated, or a transaction will record one
+	moved     bool             // the cursor has moved since
+	outcomes  uint64           // number of outcomes so far
+	stored    uint64           // number of those that are recorded
+	recorded  uint64           // the ticket up to which everything is recorded
+	settledAt time.Time        // when the last settlement was applied
 }
 
 // Hold adds a partition whose lease was granted.
 func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 	p := &Partition[M]{
-		Lease: l.Ref(), schedule: s, number: l.Settled, passed: 1,
+		Lease: l.Ref(), schedule: s, number: l.Settled, cursorTicket: 1,
 		// 0 is the ticket of messages that were not read from the log.
 		tracker: tracker{base: 1, passed: 1, cursor: l.Cursor},
 		queues:  make(map[string]*queue[M]), held: make(map[string]*heldKey), busy: make(map[int64]struct{}),
@@ -80,18 +80,21 @@ func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 func (p *Partition[M]) Leaving() bool { return p.leaving }
 func (p *Partition[M]) Gone() bool    { return p.gone }
 
-// Unread reports whether messages are to be read from the log that the partition's last owner parked. ReadToEnd says that the
-// log was read to its end: what was not read by now is no longer in it.
+// Unread reports whether the log may still return messages that the partition's last owner parked. ReadToEnd says that the log
+// was read to its end: what was not read by now is no longer in it.
 func (p *Partition[M]) Unread() bool { return len(p.unread) > 0 }
 func (p *Partition[M]) ReadToEnd()   { p.unread = nil }
+
+// Open is the number of messages read from the log that have no outcome yet, or come after one that has none.
+func (p *Partition[M]) Open() int { return p.tracker.open() }
 
 // Mark returns a mark after all messages that were read so far, for RecordedUntil.
 func (p *Partition[M]) Mark() uint64 { return p.tracker.end() }
 
-// RecordedUntil reports whether everything before a mark is settled and recorded.
+// RecordedUntil reports whether everything before a mark is done and recorded.
 func (p *Partition[M]) RecordedUntil(mark uint64) bool {
 	p.advance()
-	return p.tracker.begin() >= mark && (p.recorded >= mark || p.count == 0 && !p.sending)
+	return p.tracker.begin() >= mark && (p.recorded >= mark || p.unsent == 0 && !p.settling)
 }
 
 func (p *Partition[M]) advance() { p.moved = p.tracker.advance() || p.moved }
@@ -130,7 +133,7 @@ func (p *Partition[M]) Skip(it *Item[M], ticket uint64, topic string, elsewhere 
 	if p.wasParked(it) {
 		return
 	}
-	p.tracker.settle(ticket)
+	p.tracker.finish(ticket)
 	if !elsewhere {
 		p.unrouted = append(p.unrouted, unrouted{ticket, store.UnroutedCount{Topic: topic, Count: 1}})
 	}
@@ -146,8 +149,8 @@ func (p *Partition[M]) wasParked(it *Item[M]) bool {
 	}
 	delete(p.unread, it.Sequence)
 	p.parkTicket(it)
-	p.delivered = max(p.delivered, it.ticket+1) // it may have been delivered by then
-	p.schedule.Wake.Settle = true               // a parked message may wait for the cursor
+	p.deliveredUpTo = max(p.deliveredUpTo, it.ticket+1) // it may have been delivered by then
+	p.schedule.Wake.Settle = true                       // a parked message may wait for the cursor
 	return true
 }
 
@@ -226,10 +229,10 @@ func (p *Partition[M]) ahead(seq int64) bool {
 // pass records that the recorded cursor has reached a ticket. It removes the parked messages before it, and reports whether
 // one that was due is among them.
 func (p *Partition[M]) pass(ticket uint64) bool {
-	if p.passed == ticket {
+	if p.cursorTicket == ticket {
 		return false
 	}
-	p.passed = ticket
+	p.cursorTicket = ticket
 	maps.DeleteFunc(p.parked, func(_ int64, t uint64) bool { return t < ticket })
 	for seq := range p.early {
 		if !p.ahead(seq) {

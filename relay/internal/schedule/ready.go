@@ -4,7 +4,7 @@ import "container/heap"
 
 // readyQueue is the work that can start, oldest first: messages without a key, and queues that are not running (ordered by
 // their first message, which stays in its queue). New work arrives in order; work that returns, a queue with more messages or
-// a message that was not attempted, is older and waits in a heap. Oldest first keeps the settled prefix long, and nothing
+// a message that was not attempted, is older and waits in a heap. Oldest first keeps the done prefix long, and nothing
 // starves.
 type readyQueue[M any] struct {
 	units []unit[M] // new work, in order: units[head:]

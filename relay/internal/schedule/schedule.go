@@ -5,7 +5,7 @@
 //	Partition.Admit, AdmitRun, AdmitDue   it was read from the log, or its next attempt is due; it waits in a queue, or is parked
 //	Schedule.Take                         it is called, after the messages of its key that precede it
 //	Schedule.Complete                     its outcome is known: delivered, parked again, dead-lettered, or not attempted
-//	Partition.Settle, Settled             its outcome is recorded, and the cursor passes it once everything before it is settled
+//	Partition.Settle, Settled             its outcome is recorded, and the cursor passes it once everything before it is done
 //	Partition.Lose                        or the lease was lost: everything in memory is dropped, and read again under the next one
 //
 // There are two disciplines. Messages of different keys are called in parallel, and those of one key one after another. With
@@ -33,9 +33,10 @@ type Config struct {
 	// ParkAfter is the time after which slow work is parked, and LeaseTTL the time after which it is due again if this process
 	// dies.
 	ParkAfter, LeaseTTL time.Duration
-	// SettleBatch is the number of outcomes from which on each asks for the next settlement, as the first one does.
+	// SettleBatch: below this many unrecorded outcomes, only the first requests a settlement; from then on each does.
 	SettleBatch int
-	// Outlived is shared by the schedules of which only one may work on the same key or message at a time. Optional.
+	// Outlived holds the calls that have outlived their leases. Schedules share it that must not work on the same key at once.
+	// Optional.
 	Outlived Outlived
 	// Fresh and Parked are the bounds of messages from the log and of parked messages in memory. They bind the caller, who
 	// reads no more than there is room for.

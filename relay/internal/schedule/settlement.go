@@ -19,16 +19,16 @@ type Settlement struct {
 // it unchanged until it knows the answer, and calls Settled; or it loses the partition.
 func (p *Partition[M]) Settle(now time.Time) *Settlement {
 	p.advance()
-	if p.sending || p.schedule.cfg.Transactions && !p.tracker.passedParked() { // the next transaction records it
+	if p.settling || p.schedule.cfg.Transactions && !p.tracker.passedParked() { // the next transaction records it
 		return nil
 	}
 	// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
-	if p.count == 0 && (!p.moved || len(p.parked) == 0 && now.Sub(p.settled) < p.schedule.cfg.LeaseTTL/4) {
+	if p.unsent == 0 && (!p.moved || len(p.parked) == 0 && now.Sub(p.settledAt) < p.schedule.cfg.LeaseTTL/4) {
 		return nil
 	}
 	s := p.takePending(p.tracker.cursor, p.moved, p.tracker.begin(), p.tracker.passed)
 	s.DeliveredCount += p.tracker.takeDelivered()
-	p.moved, p.sending = false, true
+	p.moved, p.settling = false, true
 	return s
 }
 
@@ -37,7 +37,7 @@ func (p *Partition[M]) takePending(c store.Cursor, moved bool, upTo, passed uint
 	s := &Settlement{p.pending, upTo, passed}
 	s.Partition, s.Token, s.Number, s.Cursor, s.Moved = p.Lease.Partition, p.Lease.Token, p.number+1, c, moved
 	s.Unrouted = p.countUnrouted(passed)
-	p.pending, p.sent, p.count = store.Settlement{}, p.count, 0
+	p.pending, p.inFlight, p.unsent = store.Settlement{}, p.unsent, 0
 	return s
 }
 
@@ -47,9 +47,9 @@ func (p *Partition[M]) Settled(s *Settlement, released []string, now time.Time) 
 	if p.gone {
 		return -1
 	}
-	p.schedule.unsettled -= p.sent
-	p.stored += uint64(p.sent)
-	p.sending, p.sent, p.settled, p.recorded, p.number = false, 0, now, s.upTo, s.Number
+	p.schedule.unsettled -= p.inFlight
+	p.stored += uint64(p.inFlight)
+	p.settling, p.inFlight, p.settledAt, p.recorded, p.number = false, 0, now, s.upTo, s.Number
 	passed := p.pass(s.passed)
 	soonest = p.recordedParked(s)
 	if passed {

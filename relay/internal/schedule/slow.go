@@ -88,7 +88,7 @@ func (q *queue[M]) blocksOthers(out *Item[M], now time.Time) bool {
 	return q.waiting >= much || (len(p.early) > 0 || p.tracker.open() >= much) && q.holdsBack(out)
 }
 
-// holdsBack reports whether the first unsettled message is the one that is out, or one queued after it.
+// holdsBack reports whether the first message that is not done is the one that is out, or one queued after it.
 func (q *queue[M]) holdsBack(out *Item[M]) bool {
 	begin := q.partition.tracker.begin()
 	return out.ticket == begin || q.has(func(it *Item[M]) bool { return it.ticket == begin })

@@ -2,28 +2,29 @@ package schedule
 
 import "github.com/postrider/postrider/store"
 
-// tracker follows the messages of one partition that were read from the log and are not settled yet, in the order in which
-// they were read, and says how far the cursor may move: to the end of the contiguous settled prefix.
+// tracker follows the messages of one partition that were read from the log, in the order in which they were read, and says how
+// far the cursor may move: to the end of the done prefix. A message is done when its outcome is known and, if it is not delivered,
+// is part of the next settlement.
 //
-// Late records of a batch precede its fresh ones, so a prefix that reaches a fresh record includes all the late ones, as
+// Late messages of a batch precede its fresh ones, so a prefix that reaches a fresh message includes all the late ones, as
 // Batch requires.
 type tracker struct {
 	entries []entry // a queue: the live part is entries[head:]
 	head    int
 	base    uint64       // ticket of entries[0]
-	cursor  store.Cursor // the end of the settled prefix, as far as the cursor can be there
+	cursor  store.Cursor // the end of the done prefix, as far as the cursor can be there
 	passed  uint64       // the ticket after the cursor
 	parked  uint64       // the ticket after the last message that was parked
 	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead counts those in the
-	// settled prefix that the cursor has not passed yet.
+	// done prefix that the cursor has not passed yet.
 	delivered, ahead int64
 }
 
 type entry struct {
-	// sequence is the position of the cursor once everything up to here is settled, if it can be here.
+	// sequence is the position of the cursor once everything up to here is done, if it can be here.
 	sequence int64
 	batch    *store.Cursor // the Next of its batch
-	settled  bool
+	done     bool
 	counts   bool // it was delivered, and counts as delivered once the cursor has passed it
 	late     bool
 	stands   bool // the cursor can be after it: it is fresh, or the last of the late ones
@@ -38,8 +39,8 @@ func (e *entry) cursor() (c store.Cursor, stands bool) {
 	return store.Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.stands
 }
 
-// add appends the records of a batch that was read after a position, and returns the ticket of the first; the others follow
-// by one. A batch without records moves the cursor as soon as everything before it is settled.
+// add appends the messages of a batch that was read after a position, and returns the ticket of the first; the others follow
+// by one. A batch without messages moves the cursor as soon as everything before it is done.
 func (t *tracker) add(b *store.Batch, after int64) uint64 {
 	if t.head > 0 && t.head*2 >= len(t.entries) {
 		n := copy(t.entries, t.entries[t.head:])
@@ -58,15 +59,15 @@ func (t *tracker) add(b *store.Batch, after int64) uint64 {
 		t.entries = append(t.entries, e)
 	}
 	if len(b.Entries) == 0 {
-		t.entries = append(t.entries, entry{batch: &next, late: true, last: true, settled: true})
+		t.entries = append(t.entries, entry{batch: &next, late: true, last: true, done: true})
 	}
 	return first
 }
 
-// settle marks a message as settled.
-func (t *tracker) settle(ticket uint64) { t.entries[ticket-t.base].settled = true }
+// finish marks a message as done.
+func (t *tracker) finish(ticket uint64) { t.entries[ticket-t.base].done = true }
 
-// deliver marks a message as settled by its delivery, possibly after it was parked. It counts when the cursor passes it: what
+// deliver marks a message as done by its delivery, possibly after it was parked. It counts when the cursor passes it: what
 // the cursor has not passed is redelivered after a crash.
 func (t *tracker) deliver(ticket uint64) {
 	switch {
@@ -75,7 +76,7 @@ func (t *tracker) deliver(ticket uint64) {
 	case ticket < t.begin():
 		t.ahead++
 	default:
-		t.entries[ticket-t.base].settled, t.entries[ticket-t.base].counts = true, true
+		t.entries[ticket-t.base].done, t.entries[ticket-t.base].counts = true, true
 	}
 }
 
@@ -86,16 +87,16 @@ func (t *tracker) takeDelivered() int64 {
 	return n
 }
 
-// park marks a message as settled by being parked.
+// park marks a message as done by being parked.
 func (t *tracker) park(ticket uint64) {
-	t.settle(ticket)
+	t.finish(ticket)
 	t.parked = max(t.parked, ticket+1)
 }
 
-// advance moves the cursor over the settled prefix and reports whether it moved.
+// advance moves the cursor over the done prefix and reports whether it moved.
 func (t *tracker) advance() bool {
 	moved := false
-	for t.head < len(t.entries) && t.entries[t.head].settled {
+	for t.head < len(t.entries) && t.entries[t.head].done {
 		e := &t.entries[t.head]
 		if e.counts {
 			t.ahead++
@@ -110,11 +111,11 @@ func (t *tracker) advance() bool {
 	return moved
 }
 
-// reach returns the tracker as it would be if everything before a ticket were settled, as far as a settlement needs it: it
+// reach returns the tracker as it would be if everything before a ticket were done, as far as a settlement needs it: it
 // shares the entries.
 func (t *tracker) reach(upTo uint64) tracker {
 	out := *t
-	for i := t.head; i < len(t.entries) && (t.base+uint64(i) < upTo || t.entries[i].settled); i++ {
+	for i := t.head; i < len(t.entries) && (t.base+uint64(i) < upTo || t.entries[i].done); i++ {
 		if c, stands := t.entries[i].cursor(); stands {
 			out.cursor, out.passed = c, t.base+uint64(i)+1
 		}
@@ -136,8 +137,8 @@ func (t *tracker) lateUntil(ticket uint64) uint64 {
 	return t.base + uint64(i)
 }
 
-// together returns the ticket up to which everything must be settled for the cursor to pass both the messages before the
-// given ticket and the settled prefix: the end of their groups of late messages.
+// together returns the ticket up to which everything must be done for the cursor to pass both the messages before the
+// given ticket and the done prefix: the end of their groups of late messages.
 func (t *tracker) together(ticket uint64) uint64 {
 	if t.passed < t.begin() { // the cursor is before the end of a group
 		ticket = max(ticket, t.lateUntil(t.begin()))
@@ -151,9 +152,9 @@ func (t *tracker) together(ticket uint64) uint64 {
 // passedParked reports whether the cursor has passed everything that was parked.
 func (t *tracker) passedParked() bool { return t.passed >= t.parked }
 
-// open is the number of messages that are not settled, or settled after one that is not.
+// open is the number of messages that are not done, or come after one that is not.
 func (t *tracker) open() int { return len(t.entries) - t.head }
 
-// begin is the ticket of the first unsettled message, end the one after the last that was read.
+// begin is the ticket of the first message that is not done, end the one after the last that was read.
 func (t *tracker) begin() uint64 { return t.base + uint64(t.head) }
 func (t *tracker) end() uint64   { return t.base + uint64(len(t.entries)) }

@@ -32,12 +32,12 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var tr tracker
 		type ref struct {
-			seq     int64
-			late    bool // with another one after it, so that the cursor cannot be there
-			last    bool
-			next    store.Cursor
-			settled bool
-			ticket  uint64
+			seq    int64
+			late   bool // with another one after it, so that the cursor cannot be there
+			last   bool
+			next   store.Cursor
+			done   bool
+			ticket uint64
 		}
 		var model []ref
 		var open []int
@@ -54,16 +54,16 @@ func TestTrackerMovesOverTheSettledPrefix(t *testing.T) {
 					model = append(model, ref{b.Entries[i].Message.Sequence, i < b.Late-1, i == n-1, b.Next, false, ticket + uint64(i)})
 				}
 				if n == 0 {
-					model = append(model, ref{late: true, last: true, next: b.Next, settled: true})
+					model = append(model, ref{late: true, last: true, next: b.Next, done: true})
 				}
 			} else if len(open) > 0 {
 				i := rng.IntN(len(open))
-				model[open[i]].settled = true
-				tr.settle(model[open[i]].ticket)
+				model[open[i]].done = true
+				tr.finish(model[open[i]].ticket)
 				open = append(open[:i], open[i+1:]...)
 			}
 			tr.advance()
-			for len(model) > 0 && model[0].settled {
+			for len(model) > 0 && model[0].done {
 				switch e := model[0]; {
 				case e.last:
 					want = e.next

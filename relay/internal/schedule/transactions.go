@@ -19,7 +19,7 @@ import (
 // of them are at the front of one transaction. Parked messages have queues of their keys, as without transactions, and each
 // has a transaction of its own.
 
-// txQueueKey is the map key of the transaction queue among the queues of its partition; no message has it.
+// txQueueKey is the map key of the transaction queue among the queues of its partition. No key has a NUL byte.
 const txQueueKey = "\x00"
 
 func (q *queue[M]) isTxQueue() bool { return q != nil && q.key == txQueueKey }
@@ -55,7 +55,7 @@ type uncertainCommit struct {
 func (s *Schedule[M]) takeTx(batch []*Item[M], q *queue[M], now time.Time) []*Item[M] {
 	p := q.partition
 	q.running = true
-	if p.sending {
+	if p.settling {
 		q.blocked = true
 		return batch
 	}
@@ -65,7 +65,7 @@ func (s *Schedule[M]) takeTx(batch []*Item[M], q *queue[M], now time.Time) []*It
 		p.reopen(q)
 		return batch
 	}
-	q.out, p.sending = len(batch), true
+	q.out, p.settling = len(batch), true
 	p.taken = make(map[string]struct{}, len(batch))
 	for _, it := range batch {
 		p.taken[it.Key] = struct{}{}
@@ -216,8 +216,8 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 	soonest = -1
 	for _, it := range batch[:done] {
 		if !it.parked {
-			p.tracker.settle(it.ticket)
-			p.delivered = max(p.delivered, it.ticket+1)
+			p.tracker.finish(it.ticket)
+			p.deliveredUpTo = max(p.deliveredUpTo, it.ticket+1)
 		}
 		delete(p.busy, it.Sequence)
 		p.end(it)
@@ -251,7 +251,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 // restore returns to the pending outcomes what a transaction that was not committed had taken from them.
 func (p *Partition[M]) restore(s *Settlement, messages int) {
 	p.uncountUnrouted(s.Unrouted)
-	if p.sent == 0 {
+	if p.inFlight == 0 {
 		return
 	}
 	n := &p.pending
@@ -259,7 +259,7 @@ func (p *Partition[M]) restore(s *Settlement, messages int) {
 	n.Held, n.Release = append(s.Held, n.Held...), append(s.Release, n.Release...)
 	n.FailedCount += s.FailedCount
 	n.DeliveredCount += s.DeliveredCount - int64(messages)
-	p.count, p.sent = p.count+p.sent, 0
+	p.unsent, p.inFlight = p.unsent+p.inFlight, 0
 }
 
 // Uncertain records that it is unknown whether the commit of a transaction queue's messages took effect, and reports whether it
@@ -320,5 +320,5 @@ func (s *Schedule[M]) backTx(batch []*Item[M]) bool {
 // closeTx ends the processing of a transaction, for which settlements may have waited.
 func (p *Partition[M]) closeTx(q *queue[M]) {
 	p.close(q)
-	p.schedule.Wake.Settle = p.schedule.Wake.Settle || p.count > 0
+	p.schedule.Wake.Settle = p.schedule.Wake.Settle || p.unsent > 0
 }
