@@ -132,6 +132,24 @@ $(SITE)/ready: site/requirements.txt Makefile
 		&& mv package/dist/mermaid.min.js assets/ && rm -r package mermaid-$(MERMAID).tgz
 	@touch $@
 
+LANGUAGES := .cache/languages
+JARS := mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime
+
+.PHONY: languages
+languages: $(LANGUAGES)/python/ready $(LANGUAGES)/java/ready $(LANGUAGES)/typescript/ready $(LANGUAGES)/migrations/ready
+
+$(LANGUAGES)/python/ready: examples/languages/python/requirements.txt
+	@python3 -m venv $(@D) && $(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $< && touch $@
+
+$(LANGUAGES)/java/ready: examples/languages/java/pom.xml
+	@$(JARS) --file $< -DoutputDirectory="$(abspath $(@D))" && touch $@
+
+$(LANGUAGES)/migrations/ready: itest/languages/testdata/pom.xml
+	@$(JARS) --file $< -DoutputDirectory="$(abspath $(@D))" && touch $@
+
+$(LANGUAGES)/typescript/ready: $(wildcard examples/languages/typescript/*)
+	@mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && npm install --silent --no-audit --no-fund && npm run --silent build && touch ready
+
 .PHONY: programs
 programs:
 	@$(BUILD) -o $(BIN)/ ./itest/cmd/... ./cmd/postrider

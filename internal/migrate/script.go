@@ -112,10 +112,23 @@ func (s Script) goose(statements []string) string {
 
 // liquibase returns one changeset with its rollback.
 func (s Script) liquibase() string {
-	options, between := "splitStatements:false", ";\n\n"
+	options, between := "splitStatements:false rollbackSplitStatements:false", ";\n\n"
 	if s.Delimited {
-		options, between = `splitStatements:true endDelimiter:;;`, ";;\n\n"
+		options, between = "splitStatements:true endDelimiter:;; rollbackSplitStatements:true rollbackEndDelimiter:;;", ";;\n\n"
 	}
-	return fmt.Sprintf("--liquibase formatted sql\n\n--changeset postrider:%d_%s %s stripComments:false\n%s%s/* liquibase rollback\n%s%s*/\n",
-		s.Version, s.Name, options, strings.Join(s.Up, between), between, strings.Join(s.Down, between), between)
+	return fmt.Sprintf("--liquibase formatted sql\n\n--changeset postrider:%d_%s %s stripComments:false\n%s%s/* liquibase rollback\n%s*/\n",
+		s.Version, s.Name, options, strings.Join(s.Up, between), between, forRollback(strings.Join(s.Down, between)+between))
+}
+
+// forRollback returns statements for a rollback of Liquibase, which joins their lines without a space: a comment would hide what follows
+// it, and two words would become one.
+func forRollback(statements string) string {
+	var b strings.Builder
+	for line := range strings.Lines(statements) {
+		code, _, _ := strings.Cut(strings.TrimSpace(line), "-- ")
+		if code != "" {
+			fmt.Fprintf(&b, " %s\n", code)
+		}
+	}
+	return b.String()
 }

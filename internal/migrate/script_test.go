@@ -45,14 +45,24 @@ func TestScriptFiles(t *testing.T) {
 		{Atlas, delimited, false, "00002_postrider_inbox.sql",
 			"-- atlas:delimiter -- end of statement\n\ncreate a;\n-- end of statement\n\ncreate b;\n-- end of statement\n"},
 		{Liquibase, transactional, false, "00002_postrider_inbox.sql", "--liquibase formatted sql\n\n" +
-			"--changeset postrider:2_inbox splitStatements:false stripComments:false\ncreate a;\ncreate b;\n\n" +
-			"/* liquibase rollback\ndrop b;\ndrop a;\n\n*/\n"},
+			"--changeset postrider:2_inbox splitStatements:false rollbackSplitStatements:false stripComments:false\ncreate a;\ncreate b;\n\n" +
+			"/* liquibase rollback\n drop b;\n drop a;\n*/\n"},
 		{Liquibase, delimited, false, "00002_postrider_inbox.sql", "--liquibase formatted sql\n\n" +
-			"--changeset postrider:2_inbox splitStatements:true endDelimiter:;; stripComments:false\ncreate a;;\n\ncreate b;;\n\n" +
-			"/* liquibase rollback\ndrop b;;\n\ndrop a;;\n\n*/\n"},
+			"--changeset postrider:2_inbox splitStatements:true endDelimiter:;; rollbackSplitStatements:true rollbackEndDelimiter:;; " +
+			"stripComments:false\ncreate a;;\n\ncreate b;;\n\n" +
+			"/* liquibase rollback\n drop b;;\n drop a;;\n*/\n"},
 	} {
 		if f := c.s.File(c.tool, c.down); f.Name != c.name || f.Text != c.text {
 			t.Errorf("%s: got %s with %q, want %s with %q", c.tool, f.Name, f.Text, c.name, c.text)
 		}
+	}
+}
+
+// TestForRollback: nothing changes when the lines are joined.
+func TestForRollback(t *testing.T) {
+	t.Parallel()
+	const statements = "-- Why.\ninsert into a\nselect b; -- and how\n\n  drop c;\n"
+	if got, want := strings.ReplaceAll(forRollback(statements), "\n", ""), " insert into a select b;  drop c;"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -45,6 +45,11 @@ const (
 	Axe Name = "POSTRIDER_TEST_AXE"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
+	// Languages is the folder with what the programs in other languages need.
+	Languages Name = "POSTRIDER_TEST_LANGUAGES"
+	// Python has the module venv.
+	PythonBin Name = "POSTRIDER_TEST_PYTHON_BIN"
+	NPMBin    Name = "POSTRIDER_TEST_NPM_BIN"
 )
 
 // ControlVariable holds the URL at which withservers resolves a Name.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/postrider/postrider/internal/servertest"
 )
 
 // TestSite: the site is built without a warning, with a page for each document, the search, and nothing from other hosts.
@@ -14,6 +16,9 @@ func TestSite(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("-short leaves out the site, whose generator is installed first")
+	}
+	for _, name := range []servertest.Name{servertest.PythonBin, servertest.NPMBin} {
+		servertest.Get(t, name) // make finds them in the path
 	}
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "make", "-s", "site", "SITE_DIR="+dir)

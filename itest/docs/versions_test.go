@@ -39,3 +39,22 @@ func read(t *testing.T, name string) string {
 	}
 	return string(text)
 }
+
+var foreignBlock = regexp.MustCompile("(?ms)^```(python|java|typescript)\n(.*?)^```")
+
+// TestForeignCode: the code in docs/guides/languages.md is that of the programs that are run.
+func TestForeignCode(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"python": "shop.py", "java": "Shop.java", "typescript": "shop.ts"}
+	indentation := regexp.MustCompile(`(?m)^ +`)
+	blocks := foreignBlock.FindAllStringSubmatch(read(t, "docs/guides/languages.md"), -1)
+	for _, m := range blocks {
+		program := read(t, filepath.Join("examples/languages", m[1], files[m[1]]))
+		if !strings.Contains(indentation.ReplaceAllString(program, ""), indentation.ReplaceAllString(m[2], "")) {
+			t.Errorf("this is not in %s:\n%s", files[m[1]], m[2])
+		}
+	}
+	if len(blocks) < 3 {
+		t.Errorf("only %d blocks were found", len(blocks))
+	}
+}

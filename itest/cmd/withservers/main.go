@@ -19,10 +19,11 @@
 //	POSTRIDER_TEST_RABBITMQ       URL of a RabbitMQ server; the tests use their own queues and exchanges there
 //	POSTRIDER_TEST_KAFKA          kafka:// and the address of a Kafka broker; the tests create their own topics there
 //	POSTRIDER_TEST_KAFKA_HOME     folder of a Kafka installation, its jars in libs
+//	POSTRIDER_TEST_LANGUAGES      folder with what the programs in other languages need (make languages)
 //	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a
 //	                              third-party client: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
 //	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER,
-//	                              PROMETHEUS, PROMTOOL, CHROMIUM, HELM, KUBECONFORM
+//	                              PROMETHEUS, PROMTOOL, CHROMIUM, HELM, KUBECONFORM, PYTHON, NPM
 //	POSTRIDER_TEST_AXE            path of axe.min.js of axe-core
 //	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is printed
 //

@@ -31,6 +31,8 @@ var programs = map[string]program{
 	"rabbitmq-server": {lookSystem, []string{"rabbitmq-server"}},
 	"mvn":             {exec.LookPath, []string{"maven"}},
 	"java":            {exec.LookPath, []string{"default-jre-headless"}},
+	"python3":         {findPython, []string{"python3", "python3-venv"}},
+	"npm":             {exec.LookPath, []string{"npm"}},
 	"pgbouncer":       {lookSystem, []string{"pgbouncer"}},
 	"prometheus":      {exec.LookPath, []string{"prometheus"}},
 	"promtool":        {exec.LookPath, []string{"prometheus"}},

@@ -19,6 +19,12 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.buildProgram(name)
 	case servertest.KafkaHome:
 		return s.kafkaHome()
+	case servertest.Languages:
+		return s.languages()
+	case servertest.PythonBin:
+		return s.program("python3")
+	case servertest.NPMBin:
+		return s.program("npm")
 	case servertest.MariaDBBin:
 		return s.program("mariadbd")
 	case servertest.MariaDBSlapBin:

@@ -40,7 +40,8 @@ insert into {prefix}log (xid, seq, partition, id, topic, key, type, source, subj
 select xid, seq, partition, id, topic, key, type, source, subject, tenant, message_time, schema_version,
     aggregate_version, content_type, headers, correlation_id, causation_id, payload, available_at, created_at
 from {prefix}log_before;
-select setval('{prefix}log_seq_seq', last_value, is_called) from {prefix}log_before_seq_seq;
+-- Not a plain select: JDBC would keep its cursor open on the sequence, which is dropped below.
+do $$ begin perform setval('{prefix}log_seq_seq', last_value, is_called) from {prefix}log_before_seq_seq; end $$;
 create index {prefixname}log_fresh on {prefix}log (partition, seq);
 create index {prefixname}log_late on {prefix}log (xid, seq);
 

@@ -33,6 +33,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/route"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/saga"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/serve"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/starter"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/tail"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/token"
@@ -83,7 +84,7 @@ func command(p *program.Program) *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	p.AddFlags(root)
-	root.AddCommand(demo.Command(p), relay.Command(p), health.Command(p), serve.Command(p), mcp.Command(p), token.Command(p), migrate.Command(p), status.Command(p), doctor.Command(p),
+	root.AddCommand(starter.Command(p), demo.Command(p), relay.Command(p), health.Command(p), serve.Command(p), mcp.Command(p), token.Command(p), migrate.Command(p), status.Command(p), doctor.Command(p),
 		dead.Command(p), redrive.Command(p), replay.Command(p), purge.Command(p), erase.Command(p), legalhold.Command(p), maintain.Command(p), held.Command(p), parked.Command(p),
 		inbox.Command(p), saga.Command(p), route.Command(p), publish.Command(p), tail.Command(p), explain.Command(p), explain.AttemptsCommand(p), audit.Command(p), outbox.Command(p),
 		versionCommand(p))
