@@ -75,7 +75,16 @@ func newShop(t *testing.T) *shop {
 		done <- nil
 	}
 	t.Cleanup(s.stop)
-	return s
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) { // plans need the definition, which the engine reports when it has started
+		reported, err := s.store.SagaDefinitions(t.Context())
+		clitest.Must(t, err)
+		if len(reported) > 0 {
+			return s
+		}
+		if time.Since(begun) > clitest.Patience {
+			t.Fatal("the engine has not reported its definitions")
+		}
+	}
 }
 
 func (s *shop) start(id string) {
@@ -102,7 +111,7 @@ func (s *shop) is(id string, want saga.Status, waiting ...string) saga.Result[pa
 		if r.Status == want && (len(waiting) == 0 || len(r.Waiting) == 1 && r.Waiting[0] == waiting[0]) {
 			return r
 		}
-		if time.Since(begun) > 3*time.Minute {
+		if time.Since(begun) > clitest.Patience {
 			s.t.Fatalf("instance %s is %s and waits for %v, want %s and %v", id, r.Status, r.Waiting, want, waiting)
 		}
 	}
