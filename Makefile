@@ -85,7 +85,7 @@ demo: ## a small shop on SQLite and an embedded JetStream, live
 
 .PHONY: programs
 programs:
-	@go build -o $(BIN)/ ./itest/cmd/... ./cmd/postrider
+	@GOGC=400 go build -o $(BIN)/ ./itest/cmd/... ./cmd/postrider # the compiler needs a third less time, and more memory
 
 $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale: tools/go.mod tools/go.sum
 	@echo "building the tools of tools/go.mod (some minutes the first time)"
