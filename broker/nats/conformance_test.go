@@ -124,7 +124,7 @@ func connect(t testing.TB, address string, opts ...nats.Option) (*nats.Conn, jet
 func deleteStream(t testing.TB, address, name string) {
 	conn, js := connect(t, address)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if err := js.DeleteStream(ctx, name); err != nil {
 		t.Errorf("delete stream %s: %v", name, err)

@@ -68,7 +68,7 @@ func underKill(t *testing.T, way string) {
 	for i := range consumers {
 		consumers[i] = w.startConsumer(way, i)
 	}
-	over, stop := context.WithTimeout(t.Context(), loadTime(t, 8*time.Second))
+	over, stop := context.WithTimeout(t.Context(), loadTime(t, 5*time.Second))
 	defer stop()
 	var load sync.WaitGroup
 	for range 4 {
@@ -103,9 +103,10 @@ func underKill(t *testing.T, way string) {
 	}
 }
 
-// disturb kills and pauses consumers, and restarts the broker of those that read a log, until ctx ends.
+// disturb kills and pauses consumers, and restarts the broker of those that read a log, until ctx ends and each has
+// happened.
 func (w *world) disturb(over context.Context, way string, consumers []*process.Process) (kills, pauses int) {
-	for step := 0; over.Err() == nil; step++ {
+	for step := 0; over.Err() == nil || step < 4; step++ {
 		<-time.After(time.Duration(200+rand.IntN(500)) * time.Millisecond)
 		i := rand.IntN(len(consumers))
 		switch {

@@ -51,6 +51,22 @@ func (w *world) awaitLoad(p *process.Process, duration time.Duration) {
 	}
 }
 
+// stopLoad ends the load at once and waits until the server has noticed, so that nothing is committed later.
+func (w *world) stopLoad(p *process.Process) {
+	w.t.Helper()
+	if err := p.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	db := w.connect()
+	w.await("the server has ended the sessions of the load", func() bool {
+		var left int
+		if err := db.QueryRow(w.t.Context(), "select count(*) from pg_stat_activity where application_name = 'pgbench' and datname = current_database()").Scan(&left); err != nil {
+			w.t.Fatal(err)
+		}
+		return left == 0
+	})
+}
+
 // longTransaction is a transaction that publishes, with its own account, and stays open.
 type longTransaction struct {
 	tx pgx.Tx

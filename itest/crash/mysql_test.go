@@ -175,7 +175,7 @@ func (w *mysqlWorld) slowest() time.Duration {
 func TestCrashMySQL(t *testing.T) {
 	t.Parallel()
 	w := newMySQLWorld(t, shortLease)
-	duration := loadTime(t, 15*time.Second)
+	duration := loadTime(t, 10*time.Second)
 	relay := w.startRelay()
 	open, err := w.db.BeginTx(t.Context(), nil) // REPEATABLE READ
 	if err == nil {

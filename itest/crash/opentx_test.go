@@ -24,7 +24,7 @@ const slower = 1.5
 // uses the best of several measurements, and up to three rounds to get within bounds.
 func TestOpenTransactionSlowsNothing(t *testing.T) {
 	w := newWorld(t, "")
-	duration := loadTime(t, 10*time.Second)
+	duration := loadTime(t, 5*time.Second)
 	b := w.startBench()
 	var found string
 	for range 3 {

@@ -63,7 +63,7 @@ func underFailover[Tx any](w *world, open func(size int32) stores[Tx], session f
 	load := newLoad(w.t, open(10), session, w.random)
 	stopOperator := w.operate()
 	defer stopOperator()
-	third := loadTime(w.t, 12*time.Second) / 3
+	third := loadTime(w.t, 9*time.Second) / 3
 	publish := func() (stop func()) {
 		during, cancel := context.WithCancel(w.t.Context())
 		ended := load.during(during)

@@ -98,7 +98,7 @@ func (r *recorder) take(ctx context.Context, f crash.Fact) error {
 }
 
 // noticed is the time within which a server notices that a caller has gone away.
-const noticed = 2 * time.Second
+const noticed = 30 * time.Second
 
 // end ends a call, and returns the call of the same key that began meanwhile.
 func (r *recorder) end(c *call) (later *call) {

@@ -44,7 +44,7 @@ func result(t *testing.T, s *mysqlstore.Store, check string) doctor.Result {
 // found waits for a finding about target.
 func found(t *testing.T, s *mysqlstore.Store, check, target string) doctor.Finding {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		r := result(t, s, check)
 		for _, f := range r.Findings {
 			if strings.Contains(f.Target, target) {
@@ -59,7 +59,7 @@ func found(t *testing.T, s *mysqlstore.Store, check, target string) doctor.Findi
 
 func gone(t *testing.T, s *mysqlstore.Store, check, target string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		still := false
 		for _, f := range result(t, s, check).Findings {
 			still = still || strings.Contains(f.Target, target)

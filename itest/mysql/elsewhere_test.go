@@ -40,7 +40,8 @@ func elsewhere(t *testing.T, settings ...string) *mysql.Config {
 }
 
 // TestContractElsewhere: sequences not reserved per statement (innodb_autoinc_lock_mode 2), a row-based binary log, small
-// packets, server and sessions far from UTC, READ COMMITTED by default, and connections not in utf8mb4.
+// packets, server and sessions far from UTC, READ COMMITTED by default, and connections not in utf8mb4. It runs the tests that execute every
+// statement, and all of what the settings are about: transactions, late commits, leases and times.
 func TestContractElsewhere(t *testing.T) {
 	t.Parallel()
 	server := elsewhere(t, "--innodb-autoinc-lock-mode=2", "--log-bin=binlog", "--binlog-format=ROW", "--sync-binlog=0",
@@ -57,7 +58,7 @@ func TestContractElsewhere(t *testing.T) {
 		d, db := own.clone(t, server, partitions)
 		return opened{newStore(t, db, mysqlstore.Config{}), d}
 	}
-	storetest.Contract(t, features, there)
+	storetest.Contract(t, features, there, "Transactions", "Fetch", "LateCommits", "Leases", "Due")
 }
 
 // TestEveryIsolationLevel: user transactions of any level publish, and late commits are found, even with a snapshot that

@@ -47,7 +47,6 @@ var postgresSettings = []string{
 	"max_prepared_transactions=20",
 	"shared_buffers=256MB",
 	"max_wal_size=2GB",
-	"autovacuum_naptime=5s",
 	"lc_messages=C", // the ready line below is English
 	"timezone=UTC",
 }

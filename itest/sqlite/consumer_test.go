@@ -22,11 +22,6 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 	Histories: consumerHistories,
 }
 
-func TestConsumers(t *testing.T) {
-	t.Parallel()
-	inboxtest.Run(t, consumers)
-}
-
 func TestConsumersModel(t *testing.T) {
 	t.Parallel()
 	inboxtest.Model(t, consumers)

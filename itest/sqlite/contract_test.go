@@ -17,11 +17,6 @@ type opened struct {
 	file file
 }
 
-func TestContract(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, features, harness)
-}
-
 func TestModel(t *testing.T) {
 	t.Parallel()
 	storetest.Model(t, features, harness)

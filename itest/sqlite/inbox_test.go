@@ -4,18 +4,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider/store/sqlite"
-	"github.com/postrider/postrider/store/storetest"
 )
-
-func TestInbox(t *testing.T) {
-	t.Parallel()
-	storetest.Inbox(t, features, harness)
-}
-
-func TestGuard(t *testing.T) {
-	t.Parallel()
-	storetest.Guard(t, features, harness)
-}
 
 // TestNothingIsCommittedAfterARollback: SQLite has rolled the transaction back, the error was ignored, and a savepoint
 // has begun another transaction.

@@ -3,6 +3,6 @@
 package sqlite_test
 
 const (
-	modelHistories    = 25
+	modelHistories    = 10
 	consumerHistories = 8
 )

@@ -11,11 +11,6 @@ import (
 	"github.com/postrider/postrider/store/storetest"
 )
 
-func TestSagas(t *testing.T) {
-	t.Parallel()
-	storetest.Sagas(t, features, harness)
-}
-
 func TestMigrateSagas(t *testing.T) {
 	t.Parallel()
 	migrate := func(to int) func(t testing.TB, s storetest.Store[*sql.Tx]) {

@@ -104,7 +104,7 @@ func (b *bundle) gone(t *testing.T, check, target string) {
 
 func eventually(t *testing.T, ok func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}

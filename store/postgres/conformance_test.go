@@ -17,7 +17,7 @@ const coarse = "messages are dropped by segments, which span at least a minute"
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))
+	storetest.Run(t, inboxFeatures, harness(dsn(t)))
 }
 
 func TestModel(t *testing.T) {
@@ -25,9 +25,9 @@ func TestModel(t *testing.T) {
 	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))
 }
 
-// contract runs the store's own part of the suite over another connection path to the server.
-func contract(t *testing.T, dsn string, config postgres.Config, only ...string) {
-	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, harnessWith(dsn, config), only...)
+// contract runs every statement over another connection path to the server, and all tests of some groups.
+func contract(t *testing.T, dsn string, config postgres.Config, whole ...string) {
+	storetest.Contract(t, again, harnessWith(dsn, config), whole...)
 }
 
 func harness(dsn string) storetest.Harness[pgx.Tx] { return harnessWith(dsn, postgres.Config{}) }

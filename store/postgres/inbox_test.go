@@ -17,7 +17,11 @@ import (
 	"github.com/postrider/postrider/store/storetest"
 )
 
-var inboxFeatures = storetest.Features{CoarseRetention: coarse}
+var (
+	inboxFeatures = storetest.Features{CoarseRetention: coarse, Statements: &statements}
+	// again is for what has passed the suites over one way to the server.
+	again = storetest.Features{CoarseRetention: coarse, Again: true}
+)
 
 func TestInbox(t *testing.T) {
 	t.Parallel()
@@ -27,13 +31,13 @@ func TestInbox(t *testing.T) {
 func TestInboxWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Inbox(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
+	storetest.Inbox(t, again, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
 func TestInboxOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Inbox(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
+	storetest.Inbox(t, again, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
 }
 
 // sqlBundle is a bundle with transactions of database/sql.
@@ -84,7 +88,7 @@ func TestInboxOnDatabaseSQL(t *testing.T) {
 	for _, driver := range []string{"pgx", "postgres"} {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
-			storetest.Inbox(t, inboxFeatures, sqlHarness(dsn(t), driver))
+			storetest.Inbox(t, again, sqlHarness(dsn(t), driver))
 		})
 	}
 }

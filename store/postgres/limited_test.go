@@ -169,7 +169,7 @@ func TestHeartbeatWaitsForNoWork(t *testing.T) {
 	owner := store.Owner{ID: "a"}
 	beat := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if _, err := b.Heartbeat(ctx, "r", owner, longTTL); err != nil {
 			t.Fatal(err)
@@ -335,7 +335,7 @@ func TestConnectionCutBeforeSync(t *testing.T) {
 				t.Fatal(err)
 			}
 			for began := time.Now(); len(acquire("next")) == 0; {
-				if time.Since(began) > ttl+5*time.Second {
+				if time.Since(began) > ttl+patience {
 					t.Fatalf("the partition was not taken over after %s", time.Since(began))
 				}
 				_ = busy(ctx, 100*time.Millisecond)

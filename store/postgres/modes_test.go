@@ -38,8 +38,8 @@ func notInShort(t *testing.T) {
 	}
 }
 
-// TestStoreWithSimpleProtocol runs the contract with parameters written into the statements and results in text format, on a
-// database whose session defaults differ from a new one's.
+// TestStoreWithSimpleProtocol runs every statement with parameters written into it and results in text format, on a database whose
+// session defaults differ from a new one's: all tests of transactions and late commits, since that goes for their isolation too.
 func TestStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
@@ -48,24 +48,23 @@ func TestStoreWithSimpleProtocol(t *testing.T) {
 		"bytea_output": "escape"} {
 		dsn = withParam(t, dsn, name, value)
 	}
-	contract(t, dsn, postgres.Config{})
+	contract(t, dsn, postgres.Config{}, "Transactions", "LateCommits")
 }
 
-// TestStoreOverPgBouncer runs the contract through PgBouncer in transaction mode, where each transaction may use another
-// connection, in the two modes without prepared statements: all of it with messages delivered after a flush, and the statements
-// of relays and operators with cached descriptions.
+// TestStoreOverPgBouncer runs every statement through PgBouncer in transaction mode, where each transaction may use another
+// connection, in the two modes without prepared statements; with messages delivered after a flush, all tests of what is fetched.
 func TestStoreOverPgBouncer(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
 	pgbouncer := startPgBouncer(t)
-	run := func(mode string, config postgres.Config, only ...string) {
+	run := func(mode string, config postgres.Config, whole ...string) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			contract(t, withParam(t, pgbouncer, "default_query_exec_mode", mode), config, only...)
+			contract(t, withParam(t, pgbouncer, "default_query_exec_mode", mode), config, whole...)
 		})
 	}
-	run("exec", postgres.Config{DeliverAfterFlush: true})
-	run("cache_describe", postgres.Config{}, "Fetch", "Settle", "Due", "DeadLetters")
+	run("exec", postgres.Config{DeliverAfterFlush: true}, "Fetch", "LateCommits", "Leases")
+	run("cache_describe", postgres.Config{})
 }
 
 // startPgBouncer starts a pooler for the test server and returns its DSN.

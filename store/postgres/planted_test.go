@@ -26,28 +26,28 @@ var plantedSQL string
 func TestPlanted(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	h, planted := harness(dsn(t)), clonedFrom(t, kind{1, plantedSQL}, dsn(t), postgres.Config{Partitions: 1}, 1)
+	h := harness(dsn(t))
 	h.Open = func(t testing.TB, partitions int) storetest.Store[pgx.Tx] {
-		return setupOn(t, planted.dsn, postgres.Config{Partitions: partitions})
+		return clonedFrom(t, kind{partitions: partitions, before: plantedSQL}, dsn(t), postgres.Config{Partitions: partitions}, 16)
 	}
 	t.Run("Contract", func(t *testing.T) {
 		t.Parallel()
-		storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, h)
+		storetest.Contract(t, again, h)
 	})
 	t.Run("Inbox", func(t *testing.T) {
 		t.Parallel()
-		storetest.Inbox(t, inboxFeatures, h)
+		storetest.Inbox(t, again, h)
 	})
 	t.Run("Sagas", func(t *testing.T) {
 		t.Parallel()
-		storetest.Sagas(t, inboxFeatures, h)
+		storetest.Sagas(t, again, h)
 	})
 }
 
 // TestPlantedFunctionsAreCalledUnqualified: the planted functions are those that a statement without precautions calls.
 func TestPlantedFunctionsAreCalledUnqualified(t *testing.T) {
 	t.Parallel()
-	b := clonedFrom(t, kind{1, plantedSQL}, dsn(t), postgres.Config{Partitions: 1}, 2)
+	b := clonedFrom(t, kind{partitions: 1, before: plantedSQL}, dsn(t), postgres.Config{Partitions: 1}, 2)
 	for _, call := range []string{"cardinality($1::text[])", "array(select unnest($1::int2[]))", "format($1::text, 1)", "jsonb '{}' ->> 'a'",
 		"$1::int8 * interval '1 second'", "$1::oid = 'pg_class'::regclass", "hashtextextended($1::text, 0)"} {
 		if _, err := b.pool.Exec(t.Context(), "select "+call, pgx.QueryExecModeSimpleProtocol, "1"); err == nil {
@@ -59,7 +59,7 @@ func TestPlantedFunctionsAreCalledUnqualified(t *testing.T) {
 // TestPublishWithPlanted: whoever publishes, in any way, calls no planted function, and the transaction keeps its search path.
 func TestPublishWithPlanted(t *testing.T) {
 	t.Parallel()
-	b := clonedFrom(t, kind{4, plantedSQL}, dsn(t), postgres.Config{Partitions: 4}, 4)
+	b := clonedFrom(t, kind{partitions: 4, before: plantedSQL}, dsn(t), postgres.Config{Partitions: 4}, 4)
 	ctx := t.Context()
 	messages := func() []*postrider.Message {
 		m := &postrider.Message{Topic: "a", Type: "a", Key: "k", Payload: []byte("{}"), Headers: map[string]string{"a": "b"}, DeliverAfter: 1}

@@ -25,7 +25,7 @@ func TestSagas(t *testing.T) {
 func TestSagasWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Sagas(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
+	storetest.Sagas(t, again, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
 func TestSagasOnDatabaseSQL(t *testing.T) {
@@ -34,7 +34,7 @@ func TestSagasOnDatabaseSQL(t *testing.T) {
 	for _, driver := range []string{"pgx", "postgres"} {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
-			storetest.Sagas(t, inboxFeatures, sqlHarness(dsn(t), driver))
+			storetest.Sagas(t, again, sqlHarness(dsn(t), driver))
 		})
 	}
 }

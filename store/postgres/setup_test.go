@@ -46,26 +46,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func drop(url, name string) error {
-	conn, err := pgx.Connect(context.Background(), url)
+// administrator connects to the test server, outside the tests' databases.
+var administrator = sync.OnceValues(func() (*pgxpool.Pool, error) {
+	url, err := servertest.Lookup(context.Background(), servertest.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	return pgxpool.New(context.Background(), url)
+})
+
+// administer runs a statement that must not run in a transaction or in a test's database.
+func administer(sql string) error {
+	pool, err := administrator()
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(context.Background(), "drop database "+name)
-	return errors.Join(err, conn.Close(context.Background()))
+	_, err = pool.Exec(context.Background(), sql)
+	return err
 }
 
 func dropTemplates() (err error) {
 	for _, create := range templates.Range {
-		name, failed := create.(func() (string, error))()
-		if failed != nil {
-			continue
+		if name, failed := create.(func() (string, error))(); failed == nil {
+			err = errors.Join(err, administer("drop database "+name))
 		}
-		url, failed := servertest.Lookup(context.Background(), servertest.Postgres)
-		if failed == nil {
-			failed = drop(url, name)
-		}
-		err = errors.Join(err, failed)
 	}
 	return err
 }
@@ -78,6 +82,7 @@ func newPool(t testing.TB, dsn string, size int32) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	config.MaxConns = size
+	config.ConnConfig.Tracer = tracer{t}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +160,7 @@ var templates sync.Map
 // kind is what databases cloned from a template have in common.
 type kind struct {
 	partitions int
-	prepare    string // SQL that is run last
+	before     string // SQL that is run before the migrations
 }
 
 const clonedSchema = "outbox"
@@ -165,33 +170,33 @@ func template(t testing.TB, k kind) string {
 	t.Helper()
 	create, _ := templates.LoadOrStore(k, sync.OnceValues(func() (string, error) {
 		name := fmt.Sprintf("%s_%d_%d", randomName(), k.partitions, os.Getpid())
-		admin, err := pgx.Connect(context.Background(), dsn(t))
-		if err != nil {
+		if err := administer("create database " + name); err != nil {
 			return "", err
 		}
-		defer func() { _ = admin.Close(context.Background()) }()
-		if _, err := admin.Exec(context.Background(), "create database "+name); err != nil {
-			return "", err
-		}
-		pool, err := pgxpool.New(context.Background(), inDatabase(t, dsn(t), name))
-		if err != nil {
-			return "", err
-		}
-		defer pool.Close() // or the database cannot be cloned
-		if _, err := pool.Exec(context.Background(), "create schema "+clonedSchema); err != nil {
-			return "", err
-		}
-		_, err = postgres.Migrate(context.Background(), pool, postgres.Config{Schema: clonedSchema, Partitions: k.partitions}, postgres.Latest)
-		if err == nil && k.prepare != "" {
-			_, err = pool.Exec(context.Background(), k.prepare)
-		}
-		return name, err
+		return name, k.fill(context.Background(), inDatabase(t, dsn(t), name))
 	}))
 	name, err := create.(func() (string, error))()
 	if err != nil {
 		t.Fatalf("create a template: %v", err)
 	}
 	return name
+}
+
+// fill creates the outbox of a template.
+func (k kind) fill(ctx context.Context, dsn string) error {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer pool.Close() // or the database cannot be cloned
+	if _, err := pool.Exec(ctx, "create schema "+clonedSchema+";"+k.before); err != nil {
+		return err
+	}
+	if _, err := postgres.Migrate(ctx, pool, postgres.Config{Schema: clonedSchema, Partitions: k.partitions}, postgres.Latest); err != nil {
+		return err
+	}
+	pool.Reset()
+	return pool.Ping(ctx) // a new connection writes the cache of the catalog to a file, which is cloned too
 }
 
 // inDatabase is a DSN for another database of the same server.
@@ -214,13 +219,12 @@ func cloned(t testing.TB, dsn string, config postgres.Config, size int32) *bundl
 
 func clonedFrom(t testing.TB, k kind, dsn string, config postgres.Config, size int32) *bundle {
 	t.Helper()
-	direct, ctx := newPool(t, servertest.Get(t, servertest.Postgres), 1), context.Background()
 	from, name := template(t, k), randomName()
-	if _, err := direct.Exec(ctx, "create database "+name+" template "+from+" strategy wal_log"); err != nil {
+	if err := administer("create database " + name + " template " + from + " strategy file_copy"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := direct.Exec(ctx, "drop database "+name+" with (force)"); err != nil { // a pooler stays connected
+		if err := administer("drop database " + name + " with (force)"); err != nil { // a pooler stays connected
 			t.Errorf("drop the test's database: %v", err)
 		}
 	})

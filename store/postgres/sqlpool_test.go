@@ -75,17 +75,17 @@ func onDBHarness(dsn string) storetest.Harness[*sql.Tx] {
 	return h
 }
 
-// TestStoreOnSQLDB runs the contract on a *sql.DB alone.
+// TestStoreOnSQLDB runs every statement on a *sql.DB alone, and all tests of transactions.
 func TestStoreOnSQLDB(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Contract(t, storetest.Features{CoarseRetention: coarse}, onDBHarness(dsn(t)))
+	storetest.Contract(t, again, onDBHarness(dsn(t)), "Transactions")
 }
 
 func TestInboxOnSQLDB(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Inbox(t, inboxFeatures, onDBHarness(dsn(t)))
+	storetest.Inbox(t, again, onDBHarness(dsn(t)))
 }
 
 // TestServiceOnSQLDB: outbox, relay and consumer work on a *sql.DB with few connections, and return all of them.

@@ -13,7 +13,7 @@ import (
 
 var adminTests = []test{
 	{name: "RepartitionKeepsTheOrderOfEveryKey", run: repartitionKeepsOrder},
-	{name: "RepartitionMovesWhatIsParked", run: repartitionMovesParked},
+	{name: "RepartitionMovesWhatIsParked", run: repartitionMovesParked, statements: true},
 	{name: "RepartitionMovesLettersOfEveryState", run: repartitionMovesDead},
 	{name: "RepartitionMovesTheLogForRelaysThatComeLater", run: repartitionMovesTheLog},
 	{name: "RepartitionRefusesWhileAProcessIsAlive", run: repartitionRefusesAlive},

@@ -13,7 +13,7 @@ var attemptTests = []test{
 	{name: "AreReadAsTheyWereRecorded", run: attemptsRead},
 	{name: "AreRecordedOnce", run: attemptsOnce},
 	{name: "AreBoundedPerMessage", run: attemptsBounded},
-	{name: "AreDroppedWhenTheirTimeIsOver", run: attemptsDropped},
+	{name: "AreDroppedWhenTheirTimeIsOver", run: attemptsDropped, statements: true},
 }
 
 // attemptLog returns the store's postrider.AttemptLog, however the store is wrapped.

@@ -14,7 +14,7 @@ var filterTests = []test{
 	{name: "FiltersOfOtherRelaysAreShown", run: filtersOfOthers},
 	{name: "UnroutedMessagesAreCountedOnce", run: unroutedOnce},
 	{name: "UnroutedMessagesOfRelaysAndPartitions", run: unroutedOfRelays},
-	{name: "RemovedRelayLeavesNoFilter", run: removedFilter},
+	{name: "RemovedRelayLeavesNoFilter", run: removedFilter, statements: true},
 }
 
 // filtered returns an owner with a filter.

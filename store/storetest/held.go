@@ -10,15 +10,15 @@ import (
 )
 
 var heldTests = []test{
-	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed},
-	{name: "HeldKeysAreFoundAmongOthers", run: heldKeysAreFound},
+	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed, statements: true},
+	{name: "HeldKeysAreFoundAmongOthers", run: heldKeysAreFound, statements: true},
 	{name: "HeldKeyIsShownWithItsMessages", run: heldKeyIsShown},
 	{name: "RetryMakesTheKeyDue", run: retryMakesDue},
 	{name: "RetryIsRefusedWhileTheKeyWaitsForADecision", run: retryRefused},
 	{name: "DecisionAboutAnotherMessageIsRefused", run: decisionAboutAnother},
 	{name: "DecisionIsAppliedOnceByItsHolder", run: decisionAppliedOnce},
 	{name: "SkipGivesUpTheHeadAndLetsFollowersGo", run: skipDiscardsTheBlockingMessage},
-	{name: "SkipDecidesAboutADeadHead", run: skipDeadHead},
+	{name: "SkipDecidesAboutADeadHead", run: skipDeadHead, statements: true},
 	{name: "DeadLettersTheHeadOnly", run: deadHead},
 	{name: "DeadLettersAllOfTheKey", run: deadAll},
 	{name: "DecisionsNeedAHeldKey", run: decisionsNeedAHeldKey},

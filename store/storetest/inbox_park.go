@@ -13,7 +13,7 @@ import (
 
 func parkingTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
-		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx]},
+		{name: "ParkedMessageHoldsItsKey", run: parkedHoldsKey[Tx], statements: true},
 		{name: "CauseThatIsNoAttemptIsShown", run: causeIsShown[Tx]},
 		{name: "QueuedMessagesFollowTheBlockingOneInOrder", run: queuedInOrder[Tx]},
 		{name: "ParkedMessageWithoutAKeyWaitsForItself", run: parkedWithoutKey[Tx]},
@@ -22,10 +22,10 @@ func parkingTests[Tx any]() []inboxTest[Tx] {
 		{name: "ParkingAfterAReleaseHoldsTheKeyAgain", run: parkAfterRelease[Tx]},
 		{name: "KeyIsNotReleasedUnderAFollower", run: parkAgainstRelease[Tx]},
 		{name: "DeadLetteredMessageIsExplained", run: deadIsExplained[Tx]},
-		{name: "DeadLetteredMessageCanHoldItsKey", run: deadHoldsKey[Tx]},
+		{name: "DeadLetteredMessageCanHoldItsKey", run: deadHoldsKey[Tx], statements: true},
 		{name: "DiscardedMessageHoldsNoKey", run: consumerDiscards[Tx]},
 		{name: "DeadLetteringIsUndoneWithItsTransaction", run: deadLetteringIsUndone[Tx]},
-		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx]},
+		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx], statements: true},
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 
 func positionTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
-		{name: "PositionMoves", run: positionMoves[Tx]},
+		{name: "PositionMoves", run: positionMoves[Tx], statements: true},
 		{name: "PositionMovesOnlyFromItsPredecessor", run: positionFollows[Tx]},
-		{name: "PositionMovesUnderTheLeaseOnly", run: positionFenced[Tx]},
+		{name: "PositionMovesUnderTheLeaseOnly", run: positionFenced[Tx], statements: true},
 		{name: "PositionOfAnotherTransactionIsWaitedFor", run: positionWaits[Tx], late: true},
 	}
 }

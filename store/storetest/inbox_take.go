@@ -17,8 +17,8 @@ func takeTests[Tx any]() []inboxTest[Tx] {
 		{name: "RolledBackTakeLeavesTheMessage", run: takeIsUndone[Tx]},
 		{name: "OpenTakeIsWaitedFor", run: openTakeIsWaitedFor[Tx], late: true},
 		{name: "OperatorsWaitForAnOpenTake", run: operatorsWait[Tx], late: true},
-		{name: "OutcomesOfATakenMessageChangeNothing", run: outcomesAfterTake[Tx]},
-		{name: "WhatOperatorsTookAwayIsNotThere", run: takenByOperators[Tx]},
+		{name: "OutcomesOfATakenMessageChangeNothing", run: outcomesAfterTake[Tx], statements: true},
+		{name: "WhatOperatorsTookAwayIsNotThere", run: takenByOperators[Tx], statements: true},
 		{name: "RedrivenMessageIsTakenAgain", run: redrivenIsTaken[Tx]},
 	}
 }

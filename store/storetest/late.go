@@ -20,7 +20,7 @@ var lateTests = []test{
 	{name: "OpenTransactionHidesNothing", run: openTransactionHidesNothing, late: true},
 	{name: "ParkedLateMessagesAreNamed", run: lateParked, late: true},
 	{name: "FromNowIncludesWhatCommitsLater", run: fromNowIncludesLater, late: true},
-	{name: "RandomTransactionsAreFetchedExactlyOnce", run: randomTransactions},
+	{name: "RandomTransactionsAreFetchedExactlyOnce", run: randomTransactions, statements: true},
 }
 
 func lateCommitIsNotLost(e *env) {

@@ -14,10 +14,10 @@ import (
 var parkedTests = []test{
 	{name: "ParkedMessagesAreListedFirstDueFirst", run: parkedAreListed},
 	{name: "ListsGoOnFromPageToPage", run: listsHavePages},
-	{name: "ParkedMessagesAreCountedByReason", run: parkedAreCounted},
+	{name: "ParkedMessagesAreCountedByReason", run: parkedAreCounted, statements: true},
 	{name: "ParkedMessageIsFoundByItsID", run: parkedIsFound},
-	{name: "RetryMakesAParkedMessageDue", run: retryParked},
-	{name: "SkippedParkedMessageIsDiscardedOnTheRecord", run: skipParked},
+	{name: "RetryMakesAParkedMessageDue", run: retryParked, statements: true},
+	{name: "SkippedParkedMessageIsDiscardedOnTheRecord", run: skipParked, statements: true},
 	{name: "ParkedMessageIsMovedToTheDeadLetters", run: deadParked},
 	{name: "DecisionsNeedAParkedMessage", run: decisionsNeedAParkedMessage},
 	{name: "DecisionAboutAMessageThatIsGoneIsRefused", run: decisionAboutGone},

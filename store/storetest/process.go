@@ -223,7 +223,7 @@ func (e *env) longer(inBubble, otherwise time.Duration) time.Duration {
 // amount scales how much of something large or random a test does: a tenth if Run already does it over the same database, and
 // under go test -short.
 func (e *env) amount(n int) int {
-	if e.suite.again || testing.Short() {
+	if e.suite.features.Again || testing.Short() {
 		return n / 10
 	}
 	return n

@@ -10,11 +10,11 @@ import (
 
 var purgeTests = []test{
 	{name: "PurgeRemovesWhatWasResolvedLongAgo", run: purgeResolved},
-	{name: "PurgeKeepsOpenDeadLettersAndThoseOfOthers", run: purgeKeeps},
+	{name: "PurgeKeepsOpenDeadLettersAndThoseOfOthers", run: purgeKeeps, statements: true},
 	{name: "PurgeKeepsWhatTheLogHas", run: purgeKeepsLogged},
 	{name: "PurgedDeadLetterOfAConsumer", run: purgeOfConsumer},
 	{name: "PurgeRemovesManyInSteps", run: purgeMany},
-	{name: "PurgedRedriveOfAParkedMessage", run: purgeOfParked},
+	{name: "PurgedRedriveOfAParkedMessage", run: purgeOfParked, statements: true},
 }
 
 // resolvedQuery selects everything that is resolved by now.

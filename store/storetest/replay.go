@@ -13,7 +13,7 @@ import (
 var replayTests = []test{
 	{name: "ReplayParksWhatWasDelivered", run: replayParks},
 	{name: "ReplaySelectsByItsFilter", run: replayFilters},
-	{name: "ReplayLeavesOutWhatIsNotDelivered", run: replayLeavesOut},
+	{name: "ReplayLeavesOutWhatIsNotDelivered", run: replayLeavesOut, statements: true},
 	{name: "ReplayLeavesOutWhatCommitsLate", run: replayLeavesOutLate, late: true},
 	{name: "ReplayedMessagesQueueInAHeldKey", run: replayQueues},
 	{name: "KeyOfReplayedMessagesIsReleasedAfterTheLast", run: replayReleases},
@@ -26,7 +26,7 @@ var replayTests = []test{
 	{name: "ReplayWaitsForParkedMessages", run: replayWaits},
 	{name: "ReplayKeepsTheLog", run: replayKeepsLog},
 	{name: "ReplayOfDroppedMessagesSaysSo", run: replayMissing, exact: true},
-	{name: "EndedReplaysArePurged", run: replaysArePurged},
+	{name: "EndedReplaysArePurged", run: replaysArePurged, statements: true},
 	{name: "ReplaysAreChecked", run: replaysAreChecked},
 }
 

@@ -13,7 +13,8 @@ import (
 // stores that the harness opens must implement them and store.Inbox.
 func Sagas[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	s := newSuite(f, h)
-	for _, group := range []struct {
+	s.checkStatements(t)
+	for _, kind := range []struct {
 		name  string
 		tests []sagaTest[Tx]
 	}{
@@ -24,15 +25,11 @@ func Sagas[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		{"Records", sagaRecordTests[Tx]()},
 		{"Definitions", sagaDefinitionTests[Tx]()},
 	} {
-		t.Run(group.name, func(t *testing.T) {
-			t.Parallel()
-			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) {
-					t.Parallel()
-					s.run(t, test.erase())
-				})
-			}
-		})
+		g := group{name: kind.name}
+		for _, test := range kind.tests {
+			g.tests = append(g.tests, test.erase())
+		}
+		s.runGroup(t, g, false)
 	}
 }
 
@@ -51,10 +48,12 @@ type sagaTest[Tx any] struct {
 	run  func(e *sagaEnv[Tx])
 	// late: the test needs several open transactions at a time.
 	late bool
+	// statements marks the tests that together execute every statement of a store.
+	statements bool
 }
 
 func (st sagaTest[Tx]) erase() test {
-	return inboxTest[Tx]{name: st.name, late: st.late, run: func(e *inboxEnv[Tx]) {
+	return inboxTest[Tx]{name: st.name, late: st.late, statements: st.statements, run: func(e *inboxEnv[Tx]) {
 		sagas, ok := any(e.store).(SagaStore[Tx])
 		if !ok {
 			e.t.Fatalf("%T does not keep sagas", e.store)

@@ -11,7 +11,7 @@ import (
 
 func sagaCreateTests[Tx any]() []sagaTest[Tx] {
 	return []sagaTest[Tx]{
-		{name: "CreateIsInTheCallersTransaction", run: sagaCreateInTx[Tx]},
+		{name: "CreateIsInTheCallersTransaction", run: sagaCreateInTx[Tx], statements: true},
 		{name: "InstanceIsAsItWasCreated", run: sagaAsCreated[Tx]},
 		{name: "SameIDIsReturnedAlsoWhenEnded", run: sagaSameID[Tx]},
 		{name: "InstanceThatHoldsTheKeyIsReturned", run: sagaHeldKey[Tx]},
@@ -19,7 +19,7 @@ func sagaCreateTests[Tx any]() []sagaTest[Tx] {
 		{name: "ReopenedInstanceDoesNotHoldItsKey", run: sagaReopened[Tx]},
 		{name: "SameInOneCallIsCreatedOnce", run: sagaSameInOneCall[Tx]},
 		{name: "ConcurrentCreatesMakeOne", run: sagaConcurrentCreates[Tx], late: true},
-		{name: "CreateWaitsForAnotherTransaction", run: sagaCreateWaits[Tx], late: true},
+		{name: "CreateWaitsForAnotherTransaction", run: sagaCreateWaits[Tx], late: true, statements: true},
 		{name: "AliasFindsAlsoAfterTheEnd", run: sagaAlias[Tx]},
 		{name: "AliasOfAnotherIsRefused", run: sagaAliasTaken[Tx]},
 		{name: "TransactionsThatHaveEndedAreRefused", run: sagaEndedTransactions[Tx]},

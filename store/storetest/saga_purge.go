@@ -13,8 +13,8 @@ func sagaPurgeTests[Tx any]() []sagaTest[Tx] {
 		{name: "PurgeIsOldestFirstAndLimited", run: sagaPurgeLimit[Tx]},
 		{name: "PurgeSelectsRootsWithTheirChildren", run: sagaPurgeRoots[Tx]},
 		{name: "StuckAndAbandonedAreNeverPurged", run: sagaPurgeStuck[Tx]},
-		{name: "PurgeTakesHistoryAliasesAndLabels", run: sagaPurgeNames[Tx]},
-		{name: "PurgeLeavesLockedInstances", run: sagaPurgeLocked[Tx], late: true},
+		{name: "PurgeTakesHistoryAliasesAndLabels", run: sagaPurgeNames[Tx], statements: true},
+		{name: "PurgeLeavesLockedInstances", run: sagaPurgeLocked[Tx], late: true, statements: true},
 	}
 }
 

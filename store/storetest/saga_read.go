@@ -13,10 +13,10 @@ import (
 
 func sagaReadTests[Tx any]() []sagaTest[Tx] {
 	return []sagaTest[Tx]{
-		{name: "ListFilters", run: sagaListFilters[Tx]},
+		{name: "ListFilters", run: sagaListFilters[Tx], statements: true},
 		{name: "ListIsInOrderAndPaged", run: sagaListPages[Tx]},
-		{name: "SummaryIsTheInstance", run: sagaSummary[Tx]},
-		{name: "CountsLeaveOutTheEnded", run: sagaCounts[Tx]},
+		{name: "SummaryIsTheInstance", run: sagaSummary[Tx], statements: true},
+		{name: "CountsLeaveOutTheEnded", run: sagaCounts[Tx], statements: true},
 		{name: "NoInstance", run: sagaNone[Tx]},
 	}
 }

@@ -13,7 +13,7 @@ import (
 func sagaRecordTests[Tx any]() []sagaTest[Tx] {
 	return []sagaTest[Tx]{
 		{name: "RecordIsWhatWasSaved", run: sagaRecordSaved[Tx]},
-		{name: "RecordOfNoStateIsRemoved", run: sagaRecordRemoved[Tx]},
+		{name: "RecordOfNoStateIsRemoved", run: sagaRecordRemoved[Tx], statements: true},
 		{name: "RecordSurvivesRollbackAsItWas", run: sagaRecordRollback[Tx]},
 		{name: "RecordIsLockedAlsoWhenNew", run: sagaRecordLocked[Tx], late: true},
 		{name: "RecordsAreLockedInOneOrder", run: sagaRecordOrder[Tx], late: true},
@@ -245,7 +245,7 @@ func sagaRecordPurgeLimit[Tx any](e *sagaEnv[Tx]) {
 
 func sagaDefinitionTests[Tx any]() []sagaTest[Tx] {
 	return []sagaTest[Tx]{
-		{name: "ReportsSayWhoHasWhat", run: sagaReports[Tx]},
+		{name: "ReportsSayWhoHasWhat", run: sagaReports[Tx], statements: true},
 		{name: "ReportsExpire", run: sagaReportsExpire[Tx]},
 	}
 }

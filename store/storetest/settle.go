@@ -15,10 +15,10 @@ var settleTests = []test{
 	{name: "ParkedMessageWaitsForItsTime", run: parkedMessageWaits},
 	{name: "ParkingAgainKeepsHistoryAndSince", run: parkingAgain},
 	{name: "RemovedMessageIsParkedNoLonger", run: removedMessage},
-	{name: "WhatAnOperatorTookAwayStaysAway", run: takenAwayStaysAway},
+	{name: "WhatAnOperatorTookAwayStaysAway", run: takenAwayStaysAway, statements: true},
 	{name: "DeadLetterHasTheWholeMessageAndItsHistory", run: deadLetterIsWhole},
 	{name: "DiscardedMessageIsOnRecord", run: discardedIsOnRecord},
-	{name: "LongCausesAndHistoriesAreCut", run: longCausesAreCut},
+	{name: "LongCausesAndHistoriesAreCut", run: longCausesAreCut, statements: true},
 	{name: "HeldKeySinceIsKept", run: heldSinceIsKept},
 	{name: "KeyThatWaitsForADecisionIsNotDue", run: undecidedIsNotDue},
 	{name: "KeyIsNotHeldForADecisionThatWasMadeMeanwhile", run: decisionMadeMeanwhile},
@@ -26,7 +26,7 @@ var settleTests = []test{
 	{name: "ReleaseWithFollowersLeftMakesTheKeyDue", run: releaseWithQueued},
 	{name: "ReleaseIsAppliedLast", run: releaseIsLast},
 	{name: "SettlingTwiceChangesNothing", run: settlingTwice},
-	{name: "ThousandsOfOutcomesInOneSettlement", run: thousandsOfOutcomes},
+	{name: "ThousandsOfOutcomesInOneSettlement", run: thousandsOfOutcomes, statements: true},
 	{name: "CountersAddUp", run: countersAddUp},
 }
 

@@ -65,6 +65,11 @@ type Features struct {
 	CoarseRetention string
 	// Histories is how many random histories the model test runs. Default: 25.
 	Histories int
+	// Again is for another way to access a database that has passed the whole suite: only the tests run that together execute every
+	// statement of a store, and large or random ones do a fraction.
+	Again bool
+	// Statements, if not nil, checks that these tests do so. The harness tells it what is executed.
+	Statements *Statements
 }
 
 // group is a named group of tests.
@@ -110,33 +115,44 @@ var (
 
 // Run runs the suite.
 func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
-	newSuite(f, h).runGroups(t, append(contractTests[:len(contractTests):len(contractTests)], promiseTests...))
+	newSuite(f, h).runGroups(t, contractTests)
+	f.Statements = nil // relays execute what they need
+	newSuite(f, h).runGroups(t, promiseTests)
 }
 
-// Contract runs the part of the suite that calls the store without relays: for another way to access a database that has passed
-// Run. Large or random tests do a fraction of what they do in Run. only names the groups of tests to run; none means all.
-func Contract[Tx any](t *testing.T, f Features, h Harness[Tx], only ...string) {
+// Contract is Run with Features.Again, without relays. whole names the groups of tests that are run as a whole, because the other way
+// changes what they are about.
+func Contract[Tx any](t *testing.T, f Features, h Harness[Tx], whole ...string) {
+	f.Again = true
 	s := newSuite(f, h)
-	s.again = true
-	groups := slices.DeleteFunc(slices.Clone(contractTests), func(g group) bool { return len(only) > 0 && !slices.Contains(only, g.name) })
-	if len(groups) < len(only) {
-		t.Fatalf("one of the groups %v does not exist", only)
+	for _, name := range whole {
+		if !slices.ContainsFunc(contractTests, func(g group) bool { return g.name == name }) {
+			t.Fatalf("there is no group %s", name)
+		}
 	}
-	s.runGroups(t, groups)
+	s.runGroups(t, contractTests, whole...)
 }
 
-func (s *suite) runGroups(t *testing.T, groups []group) {
+func (s *suite) runGroups(t *testing.T, groups []group, whole ...string) {
+	s.checkStatements(t)
 	for _, group := range groups {
-		t.Run(group.name, func(t *testing.T) {
-			t.Parallel()
-			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) {
-					t.Parallel()
-					s.run(t, test)
-				})
-			}
-		})
+		s.runGroup(t, group, slices.Contains(whole, group.name))
 	}
+}
+
+func (s *suite) runGroup(t *testing.T, g group, whole bool) {
+	t.Run(g.name, func(t *testing.T) {
+		t.Parallel()
+		for _, test := range g.tests {
+			if s.features.Again && !test.statements && !whole {
+				continue
+			}
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				s.run(t, test)
+			})
+		}
+	})
 }
 
 func newSuite[Tx any](f Features, h Harness[Tx]) *suite {
@@ -156,7 +172,6 @@ func newSuite[Tx any](f Features, h Harness[Tx]) *suite {
 // suite is a backend under test.
 type suite struct {
 	features Features
-	again    bool // another way to access a database that has passed Run
 	open     func(t testing.TB, partitions int) database
 	slowest  atomic.Int64 // nanoseconds that opening a database took
 }
@@ -171,6 +186,8 @@ type test struct {
 	exact bool
 	// partitions is the number of partitions of the outbox; 0 means 4.
 	partitions int
+	// statements marks the tests that together execute every statement of a store.
+	statements bool
 }
 
 func (s *suite) run(t *testing.T, test test) {
@@ -179,6 +196,9 @@ func (s *suite) run(t *testing.T, test test) {
 	}
 	if reason := s.features.CoarseRetention; test.exact && reason != "" {
 		t.Skip(reason)
+	}
+	if test.statements && s.features.Statements != nil {
+		s.features.Statements.mark(t)
 	}
 	partitions := test.partitions
 	if partitions == 0 {

@@ -11,7 +11,7 @@ func TestSlowPackagesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slices.Concat(slow, sequential) {
+	for _, path := range slices.Concat(slow, sequential, divided) {
 		if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == module+path && p.tested() }) {
 			t.Errorf("there are no tests in %s", path)
 		}
@@ -34,6 +34,10 @@ func TestParts(t *testing.T) {
 	if len(all) != 2 || raced(all[0]) || !raced(all[1]) || all[0].packages[0].ImportPath != pure.ImportPath ||
 		len(all[1].packages) != 1 || all[1].packages[0].ImportPath != other.ImportPath {
 		t.Errorf("want %s without the race detector, then the other with it, got %v", pure.ImportPath, all)
+	}
+	both := listed{ImportPath: module + divided[0]}
+	if all := parts([]string{"-race"}, []listed{both}); len(all) != 2 || raced(all[0]) || !raced(all[1]) {
+		t.Errorf("want a run without the race detector and one with it, got %v", all)
 	}
 	if all := parts([]string{"-race"}, []listed{other}); len(all) != 1 || !raced(all[0]) {
 		t.Errorf("want one run with the race detector, got %v", all)

@@ -36,7 +36,6 @@ var programs = map[string]program{
 	"pgbouncer":       {lookSystem, []string{"pgbouncer"}},
 	"prometheus":      {exec.LookPath, []string{"prometheus"}},
 	"promtool":        {exec.LookPath, []string{"prometheus"}},
-	"npm":             {exec.LookPath, []string{"npm"}},
 	"chromium":        {exec.LookPath, []string{"chromium", "fonts-inter", "fonts-noto-core"}},
 }
 

@@ -66,7 +66,7 @@ func TestDemoOnAServerOfOthersInANarrowTerminal(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Shutdown)
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("the NATS server does not answer")
 	}
 	cfg, out := setup(t)

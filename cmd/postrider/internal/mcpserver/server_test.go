@@ -67,7 +67,7 @@ func stdio(t *testing.T, s *mcpserver.Server, p admin.Principal) *mcp.ClientSess
 		select {
 		case err := <-ended:
 			clitest.Must(t, err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(clitest.Patience):
 			t.Error("the server does not end with its input")
 		}
 	})

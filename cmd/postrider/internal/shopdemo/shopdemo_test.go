@@ -108,7 +108,7 @@ func TestSteadyLoad(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	cfg := testConfig(t, &out)
-	cfg.For, cfg.Load = 10*time.Second, "40"
+	cfg.For, cfg.Load = 5*time.Second, "40"
 	err := Run(t.Context(), cfg)
 	t.Log(out.String())
 	if err != nil {

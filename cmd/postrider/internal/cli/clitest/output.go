@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// Patience limits every wait for something that must happen.
+const Patience = 3 * time.Minute
+
 // Lacks is the opposite of contains.
 func Lacks(t *testing.T, text string, words ...string) {
 	t.Helper()
@@ -74,7 +77,7 @@ func (b *Buffer) String() string {
 // Await waits until the buffer contains a text.
 func (b *Buffer) Await(ctx context.Context, t *testing.T, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
 		b.mu.Lock()

@@ -28,7 +28,7 @@ func StartNATS(t *testing.T) string {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(Patience) {
 		t.Fatal("the NATS server does not answer")
 	}
 	return s.ClientURL()
@@ -42,7 +42,7 @@ func Arrivals(t *testing.T, url, stream string, n int) []string {
 	defer conn.Close()
 	js, err := jetstream.New(conn)
 	Must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
 	Must(t, err)
@@ -89,7 +89,7 @@ func (r *Process) End(t *testing.T) int {
 	select {
 	case code := <-r.code:
 		return code
-	case <-time.After(20 * time.Second):
+	case <-time.After(Patience):
 		t.Fatalf("does not end:\n%s", r.Err.String())
 		return -1
 	}

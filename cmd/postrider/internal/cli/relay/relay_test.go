@@ -34,7 +34,7 @@ func awaitStatus(t *testing.T, address net.Addr, want int) string {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(clitest.Patience)
 	for {
 		code, body := get(t, fmt.Sprintf("http://%s/readyz", address))
 		if code == want {

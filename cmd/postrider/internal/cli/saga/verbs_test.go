@@ -84,7 +84,7 @@ func newShop(t *testing.T, contracts ...saga.Contract) *shop {
 		if len(reported) == 1+len(contracts) {
 			return s
 		}
-		if time.Since(begun) > 3*time.Minute {
+		if time.Since(begun) > clitest.Patience {
 			t.Fatalf("the engine has reported %d definitions", len(reported))
 		}
 	}
@@ -114,7 +114,7 @@ func (s *shop) is(id string, want saga.Status, waiting ...string) saga.Result[pa
 		if r.Status == want && (len(waiting) == 0 || len(r.Waiting) == 1 && r.Waiting[0] == waiting[0]) {
 			return r
 		}
-		if time.Since(begun) > 3*time.Minute {
+		if time.Since(begun) > clitest.Patience {
 			s.t.Fatalf("instance %s is %s and waits for %v, want %s and %v", id, r.Status, r.Waiting, want, waiting)
 		}
 	}
