@@ -5,8 +5,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN := .cache/bin
-# All programs are built as the released binary is, so that they share what was compiled.
-BUILD := CGO_ENABLED=0 go build -trimpath
+# All programs are built as the released binary is, so that they share what was compiled. With GOGC=400 the compiler needs a third
+# less time, and more memory.
+BUILD := CGO_ENABLED=0 GOGC=400 go build -trimpath
 # Each module is checked by itself, as its users build it.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 # Seconds of load for `make torture`, and time for each target of `make fuzz`.
