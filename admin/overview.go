@@ -231,8 +231,20 @@ func (s *Service) look(ctx context.Context) (Overview, error) {
 	return o, nil
 }
 
-// more adds what the status does not have: dead letters by cause, sagas and redrives.
+// more adds what the status does not have: redrives, dead letters by cause, and sagas.
 func (s *Service) more(ctx context.Context, o *Overview) error {
+	for r, err := range s.dead().ListRedrives(ctx, store.RedriveRunning) {
+		if err != nil {
+			return err
+		}
+		o.Running = append(o.Running, r)
+		if why := deadletter.WhyStopped(r); why != "" {
+			o.Problems = append(o.Problems, Problem{
+				Tone: Warn, Status: "Stopped", Text: fmt.Sprintf("Redrive %d has stopped", r.ID), Detail: why + " · " + Grouped(r.Selected-r.Done) + " not sent",
+				Path: fmt.Sprintf("/redrives/%d", r.ID), Button: fmt.Sprintf("Open redrive %d", r.ID),
+			})
+		}
+	}
 	if o.Dead.N > 0 {
 		causes, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
 		if err != nil {
@@ -257,18 +269,6 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 			Tone: Bad, Status: "Stuck", Text: plural(o.StuckSagas, "saga is", "sagas are") + " stuck",
 			Detail: "attempts are used up; an operator decides", Path: "/sagas", Button: "Open sagas",
 		})
-	}
-	for r, err := range s.dead().ListRedrives(ctx, store.RedriveRunning) {
-		if err != nil {
-			return err
-		}
-		o.Running = append(o.Running, r)
-		if why := deadletter.WhyStopped(r); why != "" {
-			o.Problems = append(o.Problems, Problem{
-				Tone: Warn, Status: "Stopped", Text: fmt.Sprintf("Redrive %d has stopped", r.ID), Detail: why + " · " + Grouped(r.Selected-r.Done) + " not sent",
-				Path: fmt.Sprintf("/redrives/%d", r.ID), Button: fmt.Sprintf("Open redrive %d", r.ID),
-			})
-		}
 	}
 	return nil
 }
