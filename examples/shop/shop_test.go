@@ -30,6 +30,12 @@ func TestFulfilmentIsNeverHalf(t *testing.T) {
 	}
 }
 
+// TestFulfilmentByEventsIsNeverHalf does so for the contract, with services that undo what they have done.
+func TestFulfilmentByEventsIsNeverHalf(t *testing.T) {
+	t.Parallel()
+	sagatest.ExploreContract(t, shop.FulfilmentByEvents(shop.Terms{}), sagatest.Cancel(), sagatest.Duplicates(0), sagatest.Limit(3_000))
+}
+
 func unchanged(shop.Status) func(context.Context, *sql.Tx, *shop.Order) error {
 	return func(context.Context, *sql.Tx, *shop.Order) error { return nil }
 }
