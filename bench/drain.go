@@ -41,6 +41,7 @@ var drainSuite = suite{
 			b.drainEntry(oursKeyed, bareLoop, queue, logs.keyed),
 			b.drainEntry(oursUnkeyed, bareLoop, queue, logs.unkeyed),
 			b.drainEntry(oursOneKey, bareLoop, queue, logs.oneKey),
+			b.observedEntry(logs.keyed),
 			{name: "Postrider, 10,000 keys, a message at a time", role: report.Ours, limit: bareLoop, peer: riverBest.name,
 				run: func(ctx context.Context) (report.Figures, error) {
 					return nil, b.drainToHandler(ctx, logs.keyed, relay.Config{}, b.n, nil)
