@@ -39,7 +39,7 @@ func (r remote) Listen(ctx context.Context) error {
 
 // remoteRelays runs relays on a store in which other processes publish. The function returns how often they have read it since the last
 // call, and how often they have polled for parked messages.
-func remoteRelays(t *testing.T, names ...string) (b *bundle, s remote, arrived *time.Time, counts func() (fetches, polls int)) {
+func remoteRelays(t *testing.T, names ...string) (b *bundle, s remote, arrived *atomic.Pointer[time.Time], counts func() (fetches, polls int)) {
 	var fetches, polls atomic.Int64
 	b = faulty(t, func(op string, done bool) error {
 		switch {
@@ -51,13 +51,18 @@ func remoteRelays(t *testing.T, names ...string) (b *bundle, s remote, arrived *
 		}
 		return nil
 	})
-	s, arrived = newRemote(b.store), new(time.Time)
+	s, arrived = newRemote(b.store), new(atomic.Pointer[time.Time])
 	for _, name := range names {
 		r, err := relay.New(s, relay.Config{Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.HandleFunc("order.placed", func(context.Context, *postrider.Message) error { *arrived = time.Now(); return nil }); err != nil {
+		handler := func(context.Context, *postrider.Message) error {
+			now := time.Now()
+			arrived.Store(&now)
+			return nil
+		}
+		if err := r.HandleFunc("order.placed", handler); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
@@ -97,7 +102,7 @@ func TestFirstMessageAfterAnIdleHour(t *testing.T) {
 			began := time.Now()
 			publishedElsewhere(b, s)
 			pass(time.Second)
-			if took := arrived.Sub(began); took < 0 || took > 100*time.Millisecond {
+			if took := arrived.Load().Sub(began); took < 0 || took > 100*time.Millisecond {
 				t.Errorf("the message arrived after %s", took)
 			}
 		}
@@ -120,7 +125,7 @@ func TestCommitsWithoutMessages(t *testing.T) {
 					s.wake.Wake()
 					pass(time.Millisecond)
 				}
-				if took := arrived.Sub(began); took < 0 || took > 26*time.Millisecond {
+				if took := arrived.Load().Sub(began); took < 0 || took > 26*time.Millisecond {
 					t.Errorf("the message arrived after %s", took)
 				}
 			}

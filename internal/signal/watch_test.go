@@ -3,6 +3,7 @@ package signal_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +19,16 @@ func TestWatch(t *testing.T) {
 		woken, end := b.Subscribe()
 		defer end()
 		ctx, cancel := context.WithCancel(t.Context())
-		number, looks, down := int64(7), 0, error(nil)
-		go b.Watch(ctx, func(context.Context) (int64, error) { looks++; return number, down })
+		var number, looks atomic.Int64
+		var down atomic.Bool
+		number.Store(7)
+		go b.Watch(ctx, func(context.Context) (int64, error) {
+			looks.Add(1)
+			if down.Load() {
+				return 0, errors.New("down")
+			}
+			return number.Load(), nil
+		})
 		expect := func(what string, want bool) {
 			t.Helper()
 			time.Sleep(100 * time.Millisecond)
@@ -37,16 +46,18 @@ func TestWatch(t *testing.T) {
 		}
 		expect("a log with messages", true)
 		expect("the same number", false)
-		number = 5
+		number.Store(5)
 		expect("a lower number", true)
-		down, number, looks = errors.New("down"), 6, 0
+		down.Store(true)
+		number.Store(6)
+		looks.Store(0)
 		for range 100 {
 			expect("a store that is down", false)
 		}
-		if looks > 11 {
-			t.Errorf("%d looks in 10 s at a store that is down", looks)
+		if n := looks.Load(); n > 11 {
+			t.Errorf("%d looks in 10 s at a store that is down", n)
 		}
-		down = nil
+		down.Store(false)
 		time.Sleep(time.Second)
 		expect("a change while the store was down", true)
 		cancel()
