@@ -86,4 +86,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	modernc.org/sqlite v1.61.1
 )
-
