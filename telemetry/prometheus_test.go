@@ -30,18 +30,7 @@ func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	p := startPrometheus(t, s.providers.Handler)
-	p.await("data of the dashboards", func() string {
-		for _, d := range dashboard.All() {
-			for _, panel := range d.Panels {
-				for _, q := range panel.Queries {
-					if p.count(expression(q)) == 0 {
-						return d.Title + ", " + panel.Title + ": " + q.Expr
-					}
-				}
-			}
-		}
-		return ""
-	})
+	p.await("data of the dashboards", p.emptyPanel)
 	faults := []string{
 		`alertname="PostriderStoreUnreachable",store="other"`, `alertname="PostriderDestinationDown",relay="to-broker"`,
 		`alertname="PostriderRelayNotRunning",relay="mails"`, `alertname="PostriderKeyHeld",relay="keys"`,
@@ -87,6 +76,21 @@ func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
 			t.Errorf("%d alerts fired for the relay %s", n, name)
 		}
 	}
+}
+
+// emptyPanel returns a query of the dashboards without data, "" if there is none.
+func (p *prometheus) emptyPanel() string {
+	p.t.Helper()
+	for _, d := range dashboard.All() {
+		for _, panel := range d.Panels {
+			for _, q := range panel.Queries {
+				if p.count(expression(q)) == 0 {
+					return d.Title + ", " + panel.Title + ": " + q.Expr
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // firing is a query for alerts that fire now, and fired for those that have.
