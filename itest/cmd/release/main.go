@@ -51,7 +51,9 @@ func run(ctx context.Context, args []string) error {
 	case "check":
 		return inPlace(ctx, version, func(p *release.Place) error { return p.Check(ctx, os.Stdout) })
 	case "modules":
-		return inPlace(ctx, version, func(p *release.Place) error { return p.Release.WriteProxy(filepath.Join("dist", "modules"), time.Now()) })
+		return inPlace(ctx, version, func(p *release.Place) error {
+			return p.Release.WriteProxy(filepath.Join("dist", "modules"), time.Now())
+		})
 	case "dist":
 		return inPlace(ctx, version, func(p *release.Place) error { return dist(ctx, p) })
 	case "image":
