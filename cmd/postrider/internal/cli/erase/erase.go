@@ -55,8 +55,8 @@ receivers have, backups, exported dead letters, message IDs, and the data of sag
 (docs/operations/erasure.md). A relay that has such a message in memory reads its partition again, so what it was working on
 there may be delivered twice.
 
-Once it has ended, the record has a digest of the key, tenant or ID, not the value: erase list --key finds it. Interrupted, it
-is listed as not ended, and erase resume does the rest. It needs the database rights of a relay.`,
+Once it has ended, the record has a digest of the key, tenant or ID, not the value: erase list --key finds it. Interrupted,
+it is listed as not ended, and erase resume does the rest. It needs the database rights of a relay.`,
 		Example: `  postrider erase messages --key customer/42 --dry-run
   postrider erase messages --key customer/42 --because 'request 1217' --yes
   postrider erase messages --tenant acme --because 'contract ended'`,

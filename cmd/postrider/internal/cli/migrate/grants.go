@@ -30,8 +30,9 @@ it as the owner of the tables, again after each migration. A role with several k
   relay      runs relays, with retention and redrives.
   consumer   consumes with an inbox.
   viewer     sees status and dead letters, without payloads and headers.
-  operator   the same, decides about held keys and parked messages, pauses relays, discards dead letters, starts redrives with
-             --detach, and adds to the audit, which it cannot read. Whoever erases, purges or removes relays is also a relay.
+  operator   the same, decides about held keys and parked messages, pauses relays, discards dead letters, starts redrives
+             with --detach, and adds to the audit, which it cannot read. Whoever erases, purges or removes relays is also
+             a relay.
   admin      the same, sees payloads and headers, edits dead letters, and keeps access and the audit: for postrider serve.`,
 		Example: `  postrider migrate grants --store postgres://any --role relay --to shop_relay | psql shop
   postrider migrate grants --store mysql://any/shop --role operator --to ops@10.1.2.% | mysql shop`,
