@@ -105,17 +105,15 @@ func (w *shopWorld) supervise(name string) {
 	if err := l.Close(); err != nil {
 		w.t.Fatal(err)
 	}
-	start := func() (*process.Process, error) {
-		return process.Start(context.WithoutCancel(w.t.Context()), process.Command{
-			Name: name, Path: program, Log: filepath.Join(w.dir, name+".log"), Args: []string{
-				"demo", "shop", "--service", name, "--store", w.schemaOf(name) + "&schema=shop_" + name, "--publisher", w.broker.URL, "--stream", "SHOP",
-				"--listen", w.listen[name], "--seed", "1", "--step-timeout", "15s", "--deadline", "60s", "--undo-timeout", "5s", "--undo-attempts", "1000",
-			},
-		})
+	command := process.Command{
+		Name: name, Path: program, Log: filepath.Join(w.dir, name+".log"), Args: []string{
+			"demo", "shop", "--service", name, "--store", w.schemaOf(name) + "&schema=shop_" + name, "--publisher", w.broker.URL, "--stream", "SHOP",
+			"--listen", w.listen[name], "--seed", "1", "--step-timeout", "15s", "--deadline", "60s", "--undo-timeout", "5s", "--undo-attempts", "1000",
+		},
 	}
 	w.running.Go(func() {
 		for {
-			p, err := start()
+			p, err := process.Start(context.WithoutCancel(w.t.Context()), command)
 			if err != nil {
 				w.t.Errorf("start %s: %v", name, err)
 				return
