@@ -75,9 +75,12 @@ func (c *sqlConn) Conn() *pgx.Conn { return c.conn }
 // Release implements poolConn. A connection whose state is unknown is closed.
 func (c *sqlConn) Release() {
 	c.end.Do(func() {
-		if own := c.conn.PgConn(); c.conn.IsClosed() || own.IsBusy() || own.TxStatus() != 'I' {
-			_ = c.held.Raw(func(any) error { return driver.ErrBadConn }) // the db closes it
-		}
+		_ = c.held.Raw(func(any) error { // under the lock of the db, which may still roll back a transaction whose context has ended
+			if own := c.conn.PgConn(); c.conn.IsClosed() || own.IsBusy() || own.TxStatus() != 'I' {
+				return driver.ErrBadConn // the db closes it
+			}
+			return nil
+		})
 		_ = c.held.Close() // it has been closed, or is free again
 	})
 }

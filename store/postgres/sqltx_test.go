@@ -88,3 +88,27 @@ func TestSQLTxNeedsTheDriver(t *testing.T) {
 		t.Errorf("error %v, want ErrDriver", err)
 	}
 }
+
+// TestRollbackOnDatabaseSQLWhenItsContextEnds: database/sql rolls back at the same time. The race detector finds what both do to the
+// connection.
+func TestRollbackOnDatabaseSQLWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	notInShort(t)
+	s := onSQLTx(t, cloned(t, dsn(t), postgres.Config{}, 4))
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		tx, err := s.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		_ = s.Rollback(t.Context(), tx) // database/sql may have been first
+	}
+	tx, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), tx); err != nil {
+		t.Errorf("a transaction after them: %v", err)
+	}
+}
