@@ -80,7 +80,7 @@ func TestClock(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	r := doctor.Run(t.Context(), doctor.Checks(memory.New(memory.Config{})), doctor.Options{})
-	if r.Count(doctor.Passed) != len(r.Results) || len(r.Results) != 10 {
+	if r.Count(doctor.Passed) != len(r.Results) || len(r.Results) != 11 {
 		t.Errorf("%+v", r)
 	}
 }
