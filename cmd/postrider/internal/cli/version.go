@@ -23,8 +23,11 @@ func versionCommand(p *program.Program) *cobra.Command {
 			if asJSON {
 				return output.JSON(p.Stdout, b)
 			}
-			_, err := fmt.Fprintf(p.Stdout, "postrider %s (revision %s of %s, %s, %s)\n", b.Version,
-				cmp.Or(output.Shorten(b.Revision, 13), "unknown"), cmp.Or(b.Built, "unknown date"), b.Go, b.Platform)
+			source := ""
+			if b.Revision != "" { // not in a binary that was installed as a module
+				source = fmt.Sprintf("revision %s of %s, ", output.Shorten(b.Revision, 13), cmp.Or(b.Built, "an unknown date"))
+			}
+			_, err := fmt.Fprintf(p.Stdout, "postrider %s (%s%s, %s)\n", b.Version, source, b.Go, b.Platform)
 			return err
 		},
 	}
