@@ -131,8 +131,8 @@ func TestCountersAreExportedFromTheStart(t *testing.T) {
 	w.Operations().BreakerChanged("payment", "", "closed")
 	lines := w.scrape()
 	for _, m := range telemetry.Metrics() {
-		if m.Kind != telemetry.Counter || strings.HasPrefix(m.Name, "postrider_consumer_") || len(m.Labels) == 3 && !strings.Contains(m.Name, "_relay_") || m.Name == "postrider_unrouted_total" {
-			continue // what is read is there with the first reading
+		if m.Kind != telemetry.Counter || strings.HasPrefix(m.Name, "postrider_consumer_") || len(m.Labels) == 3 && !strings.Contains(m.Name, "_relay_") || m.Name == "postrider_unrouted_total" || strings.HasPrefix(m.Name, "postrider_saga_") {
+			continue // what is read is there with the first reading, and the counters of a saga with its first transition
 		}
 		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, m.Name+"{") && strings.HasSuffix(l, " 0") }) {
 			t.Errorf("%s is not exported", m.Name)
