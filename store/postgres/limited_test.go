@@ -75,7 +75,7 @@ func busy(ctx context.Context, d time.Duration) error {
 func relayAndConsumer(t *testing.T, store *postgres.Store, logger *slog.Logger,
 	handle func(ctx context.Context, tx pgx.Tx, m *postrider.Message, who string) error) (*relay.Relay, *inbox.Consumer[pgx.Tx]) {
 	t.Helper()
-	r, err := relay.New(store, relay.Config{Name: "r", LeaseTTL: 3 * time.Second, Logger: logger})
+	r, err := relay.New(store, relay.Config{Name: "r", LeaseTTL: 15 * time.Second, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func relayAndConsumer(t *testing.T, store *postgres.Store, logger *slog.Logger,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	source, err := inbox.FromRelay(store, relay.Config{Name: "source", LeaseTTL: 3 * time.Second, Logger: logger})
+	source, err := inbox.FromRelay(store, relay.Config{Name: "source", LeaseTTL: 15 * time.Second, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func relayAndConsumer(t *testing.T, store *postgres.Store, logger *slog.Logger,
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "c", LeaseTTL: 3 * time.Second, Logger: logger})
+	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "c", LeaseTTL: 15 * time.Second, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestSmallPool(t *testing.T) {
 	conn := connect(t, dsn(t))
 	possible := 2 * messages * took / 3
 	for n := 0; n < 2*messages; n = one[int](t, conn, "select count(*) from "+b.table("effects_of")) {
-		if time.Since(began) > 10*possible {
+		if time.Since(began) > 30*possible {
 			t.Fatalf("%d of %d effects were committed after %s, %d handlers were called; it is possible in %s", n, 2*messages, time.Since(began),
 				effects.Load(), possible)
 		}

@@ -115,7 +115,7 @@ func (m *maintenance) truncate(ctx context.Context, g segment) (bool, error) {
 	case code(err) == undefinedTable: // another process dropped it
 		return false, nil
 	case code(err) == queryCanceled && ctx.Err() == nil:
-		m.deferred = append(m.deferred, what+": looking for what is not delivered took too long")
+		m.deferred = append(m.deferred, what+": looking for what is not delivered took longer than it may")
 		return false, nil
 	case err != nil || undelivered:
 		return false, err
