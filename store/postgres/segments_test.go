@@ -349,3 +349,27 @@ func TestClocksDoNotStopPublishing(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeoutOfTheRoleDefersMaintenance: a statement_timeout that is not ours ends a statement that waits for a lock.
+func TestTimeoutOfTheRoleDefersMaintenance(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{SegmentFor: time.Hour})
+	old := b.past(t, 5, 10)
+	b.deliverAll(t, "r", b.lease(t, "r"))
+	limited := open(t, newPool(t, withParam(t, b.dsn, "statement_timeout", "3s"), 2), b.config)
+	tx, err := b.pool.Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), "lock table "+b.table(old)+" in access exclusive mode")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := limited.Maintain(t.Context(), store.Retention{For: time.Hour})
+	if err != nil || !strings.Contains(m.Deferred, "drop segments: it took longer than it may") {
+		t.Errorf("deferred %q, error %v", m.Deferred, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.drop(t, store.Retention{For: time.Hour}, old)
+}
