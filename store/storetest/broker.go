@@ -12,7 +12,7 @@ import (
 
 var brokerTests = []test{
 	{name: "FailedPublishIsTriedAgainWithItsAttemptCounted", run: failedPublish},
-	{name: "LongOutageKillsNothing", run: longOutage},
+	{name: "LongOutageKillsNothing", run: longOutage, statements: true},
 	{name: "AcceptedWithoutAnAnswerIsSentAgain", run: acceptedWithoutAnswer},
 	{name: "PartialFailureKeepsTheOrder", run: partialFailure},
 	{name: "DeadBrokerStopsOnlyItsOwnRelay", run: deadBrokerStopsItsOwn},

@@ -20,7 +20,7 @@ var outcomeTests = []test{
 	{name: "PanicIsAFailedAttempt", run: panicIsFailedAttempt},
 	{name: "ErrorWithoutATextIsExplained", run: errorWithoutText},
 	{name: "StopIsNoFailedAttempt", run: stopIsNoFailedAttempt},
-	{name: "UnknownTypeWaitsForAProcessThatKnowsIt", run: unknownTypeWaits},
+	{name: "UnknownTypeWaitsForAProcessThatKnowsIt", run: unknownTypeWaits, statements: true},
 	{name: "UndecodableMessageDiesAtOnceAndItsKeyGoesOn", run: undecodableDies},
 	{name: "DeadLetterIsSentBackByAnOperator", run: deadLetterIsSentBack},
 	{name: "DowntimeUsesUpNoAttempts", run: downtimeUsesNoAttempts},

@@ -15,7 +15,7 @@ var recordTests = []test{
 	{name: "RecordsExpire", run: recordsExpire},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
-	{name: "ARelayIsPausedAndResumed", run: pauses},
+	{name: "ARelayIsPausedAndResumed", run: pauses, statements: true},
 }
 
 var recordTables = []store.RecordTable{store.WorkRecords, store.AuthRecords, store.AuditRecords}
