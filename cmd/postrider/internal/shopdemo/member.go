@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -259,18 +260,27 @@ func (w *world) settings(i int, name string) (s Settings, err error) {
 		Service: name, Publisher: w.cfg.Publisher, Stream: w.cfg.Name, Seed: w.cfg.Seed, Faults: w.cfg.Faults, Limits: w.cfg.Limits,
 		Listen: fmt.Sprintf("127.0.0.1:%d", w.cfg.Port+i),
 	}
-	if w.cfg.Port == 0 { // it stays the same after a restart
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return s, err
-		}
-		s.Listen = l.Addr().String()
-		if err := l.Close(); err != nil {
+	if w.cfg.Port == 0 {
+		if s.Listen, err = freeAddress(); err != nil {
 			return s, err
 		}
 	}
 	s.Store, err = w.cfg.storeOf(name)
 	return s, err
+}
+
+// freeAddress returns an address that stays the same after a restart. Its port is below those that systems give to connections, any of
+// which could have it by then.
+func freeAddress() (string, error) {
+	const from, ports, tries = 10_000, 20_000, 100
+	var err error
+	for range tries {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", from+rand.IntN(ports))); err == nil {
+			return l.Addr().String(), l.Close()
+		}
+	}
+	return "", err
 }
 
 // close ends everything.
