@@ -97,7 +97,13 @@ func (w *shopWorld) schemaOf(service string) string { return w.url + "&search_pa
 func (w *shopWorld) supervise(name string) {
 	w.t.Helper()
 	w.exec("create schema shop_" + name)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var l net.Listener
+	var err error
+	for range 100 { // a port that no connection has when the service starts again
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+w.random.IntN(20_000))); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
