@@ -10,7 +10,7 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// TestPauseIsOnRecord: a pause needs a reason, is seen at once by whoever made it, and stands in the audit with its end.
+// TestPauseIsOnRecord: a pause needs a reason, is seen at once by whoever made it, and is in the audit with its end.
 func TestPauseIsOnRecord(t *testing.T) {
 	t.Parallel()
 	s, service := withDead(t, 1)

@@ -91,7 +91,7 @@ func TestSagas(t *testing.T) {
 	}
 	await := func(series, want string) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); w.value(series) != want; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(3 * time.Minute); w.value(series) != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				lines := slices.DeleteFunc(w.scrape(), func(l string) bool { return !strings.HasPrefix(l, "postrider_saga") })
 				t.Fatalf("%s is %q, want %q:\n%s", series, w.value(series), want, strings.Join(lines, "\n"))

@@ -64,7 +64,7 @@ func withItems(c *saga.Contract) {
 	c.Events[1].Item = saga.ItemFuncs{saga.ItemOf(event("reserved"), one), saga.ItemOf(event("reserved.undone"), one)}
 }
 
-// alternatives lets stock be ordered in place of being reserved; weighed adds a branch beside the reservation.
+// alternatives lets stock be ordered instead of reserved; weighed adds a branch parallel to the reservation.
 func alternatives(c *saga.Contract) {
 	confirmed := c.Events[2]
 	confirmed.After = saga.Defs{saga.OneOf(event("reserved"), event("ordered"))}

@@ -12,7 +12,7 @@ import (
 
 var book = saga.DefineStep[item, item]("room.book").WithTopic("rooms")
 
-// hotel is a service behind the network that knows idempotency keys.
+// hotel is a remote service that knows idempotency keys.
 type hotel struct {
 	mu       sync.Mutex
 	requests []string // their keys
