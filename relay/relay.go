@@ -169,7 +169,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer endBackground()
-	own := []func(context.Context){r.fetchLoop, r.dueLoop, r.listen, r.maintainLoop, r.slowLoop, r.gateLoop}
+	own := []func(context.Context){r.fetchLoop, r.dueLoop, r.listen, r.maintainLoop, r.progressLoop, r.slowLoop, r.gateLoop}
 	for _, f := range append(own, r.background...) {
 		loops.Go(func() { f(background) })
 	}
