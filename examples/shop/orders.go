@@ -130,8 +130,12 @@ func (o *orders) announce(ctx context.Context, tx *sql.Tx, order Order, status S
 	return err
 }
 
-// cancel asks the saga of an order to turn back, and waits for its answer: why it refuses, if it does.
+// cancel asks the saga of an order to turn back, and waits for its end, or for its answer why it refuses. Errors: saga.ErrNotFound;
+// saga.ErrPending if it takes longer than callers wait.
 func (o *orders) cancel(ctx context.Context, id, reason string) (refused string, err error) {
+	if _, err := o.engine.Get(ctx, id); err != nil {
+		return "", err
+	}
 	var operation string
 	_, err = o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		operation, err = o.engine.Operate(ctx, tx, id, saga.Operation{Verb: saga.Cancel, Actor: "customer", Reason: reason})
@@ -140,17 +144,23 @@ func (o *orders) cancel(ctx context.Context, id, reason string) (refused string,
 	if err != nil {
 		return "", err
 	}
+	waiting, end := context.WithTimeout(ctx, maxWait)
+	defer end()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		outcome, err := o.engine.Outcome(ctx, id, operation)
-		if err != nil || outcome.Handled {
+		if err != nil || outcome.Refused != "" {
 			return outcome.Refused, err
+		}
+		if outcome.Handled {
+			_, err := o.engine.Wait(waiting, id)
+			return "", err
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
-			return "", ctx.Err()
+		case <-waiting.Done():
+			return "", saga.ErrPending
 		}
 	}
 }

@@ -14,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/examples/shop"
 	"github.com/postrider/postrider/saga/sagatest"
+	"github.com/postrider/postrider/store"
 )
 
 // patience is how long a test waits for what must happen.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // TestFulfilmentIsNeverHalf explores orders of answers, refusals and timeouts that the saga can meet: the first 5,000 states, since all
 // take an hour.
@@ -101,6 +103,90 @@ func TestLedgerFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestLedgerFindsOrdersThatAreCommittedLate: an order that is older than those that were checked before it was committed is counted.
+func TestLedgerFindsOrdersThatAreCommittedLate(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	if _, err := w.ledger.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, order := w.post(t, "/orders/orchestrated", shop.Line{SKU: "P-01", Quantity: 1})
+	w.await(t, order.ID)
+	if _, err := w.dbs["orders"].DB.ExecContext(t.Context(), `UPDATE orders SET created = created - 3600000000000`); err != nil {
+		t.Fatal(err)
+	}
+	if tally, err := w.ledger.Totals(t.Context()); err != nil || !tally.Exact() || tally.Shipped != 1 {
+		t.Errorf("ledger: %v, %+v", err, tally)
+	}
+}
+
+// TestLateIsNotBroken: a choreographed order that the tracker has not read is overdue, which breaks no promise.
+func TestLateIsNotBroken(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	const insert = `INSERT INTO orders (id, kind, customer, lines, total, status, created) VALUES ('1', 'choreographed', 'x', '[]', 0, 'PENDING', 1)`
+	if _, err := w.dbs["orders"].DB.ExecContext(t.Context(), insert); err != nil {
+		t.Fatal(err)
+	}
+	if tally, err := w.ledger.Check(t.Context()); err != nil || !tally.Exact() || tally.Open != 1 || tally.Overdue != 1 {
+		t.Errorf("ledger: %v, %+v", err, tally)
+	}
+	if tally, err := w.ledger.Totals(t.Context()); err != nil || tally.Exact() {
+		t.Errorf("at the end, an order is open: %v, %+v", err, tally)
+	}
+}
+
+// TestCancelBeforeTheSagaBegins: an order that the tracker has not read can be cancelled later, and leaves no dead letter.
+func TestCancelBeforeTheSagaBegins(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	const insert = `INSERT INTO orders (id, kind, customer, lines, total, status, created) VALUES ('1', 'choreographed', 'x', '[]', 0, $1, 1)`
+	if _, err := w.dbs["orders"].DB.ExecContext(t.Context(), insert, shop.Pending); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		status shop.Status
+		answer int
+	}{{shop.Pending, http.StatusServiceUnavailable}, {shop.Shipped, http.StatusConflict}} {
+		if _, err := w.dbs["orders"].DB.ExecContext(t.Context(), `UPDATE orders SET status = $1`, want.status); err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, w.url+"/orders/1/cancel", nil)
+		must(t, err)
+		answer, err := http.DefaultClient.Do(r)
+		must(t, err)
+		must(t, answer.Body.Close())
+		if answer.StatusCode != want.answer {
+			t.Errorf("order %s: the answer is %d, want %d", want.status, answer.StatusCode, want.answer)
+		}
+	}
+	for _, err := range deadletter.New(w.dbs["orders"]).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+		t.Errorf("there is a dead letter: %v", err)
+	}
+}
+
+// TestReplenish: goods that are nearly sold out are ordered, which is an event.
+func TestReplenish(t *testing.T) {
+	t.Parallel()
+	w := openWith(t, shop.Config{Replenish: 10 * time.Millisecond})
+	_, order := w.post(t, "/orders/orchestrated", shop.Line{SKU: "P-01", Quantity: 950})
+	if order = w.await(t, order.ID); order.Status != shop.Shipped {
+		t.Fatalf("the order is %s: %s", order.Status, order.Reason)
+	}
+	for begun, free := time.Now(), 0; free != 1050; time.Sleep(10 * time.Millisecond) {
+		must(t, w.dbs["inventory"].DB.QueryRowContext(t.Context(), `SELECT free FROM products WHERE sku = 'P-01'`).Scan(&free))
+		if time.Since(begun) > patience {
+			t.Fatalf("%d are in stock", free)
+		}
+	}
+	var events int
+	const published = `SELECT COUNT(*) FROM postrider_log WHERE type = 'stock.replenished' AND key = 'product/P-01'`
+	must(t, w.dbs["inventory"].DB.QueryRowContext(t.Context(), published).Scan(&events))
+	if tally, err := w.ledger.Totals(t.Context()); err != nil || !tally.Exact() || events != 1 {
+		t.Errorf("%d events; the ledger: %v, %+v", events, err, tally)
+	}
+}
+
 func TestFaultsAreLocal(t *testing.T) {
 	t.Parallel()
 	db, err := shop.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "payments.db"))
@@ -121,6 +207,11 @@ type world struct {
 
 func open(t *testing.T) *world {
 	t.Helper()
+	return openWith(t, shop.Config{Replenish: time.Hour})
+}
+
+func openWith(t *testing.T, c shop.Config) *world {
+	t.Helper()
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	url, stop, err := shop.StartJetStream(filepath.Join(dir, "jetstream"), 0)
 	must(t, err)
@@ -130,9 +221,9 @@ func open(t *testing.T) *world {
 		db, err := shop.OpenSQLite(t.Context(), filepath.Join(dir, name+".db"))
 		must(t, err)
 		t.Cleanup(func() { must(t, db.DB.Close()) })
-		s, err := shop.Open(t.Context(), name, shop.Config{
-			Database: db, Broker: shop.JetStream{URL: url, Logger: quiet}, Logger: quiet, Replenish: time.Hour,
-		})
+		c.Database, c.Broker, c.Logger = db, shop.JetStream{URL: url, Logger: quiet}, quiet
+		c.Terms = shop.Terms{StepTimeout: patience, Deadline: 2 * patience} // no order is cancelled because the machine is slow
+		s, err := shop.Open(t.Context(), name, c)
 		must(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
