@@ -58,6 +58,8 @@ type Config struct {
 	Broker   Broker   // required
 	// Listen is the address of the HTTP server. Default: a free port of the loopback interface.
 	Listen string
+	// Listener, if there is one, is used instead: tests need no network.
+	Listener net.Listener
 	// Terms are those of the saga, Version is its version. Default: 1.
 	Terms   Terms
 	Version int
@@ -126,8 +128,10 @@ func newService(name string, c Config) (*Service, error) {
 	if s.participant, err = saga.NewParticipant(s.db.Store, s.outbox, saga.ParticipantConfig{Name: name, Logger: c.Logger}); err != nil {
 		return s, err
 	}
-	if s.server, err = net.Listen("tcp", cmp.Or(c.Listen, "127.0.0.1:0")); err != nil {
-		return s, err
+	if s.server = c.Listener; s.server == nil {
+		if s.server, err = net.Listen("tcp", cmp.Or(c.Listen, "127.0.0.1:0")); err != nil {
+			return s, err
+		}
 	}
 	s.close = append(s.close, s.server)
 	if c.Faults != nil {
