@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -32,6 +33,7 @@ type Store interface {
 	store.Inbox[*sql.Tx]
 	saga.Store[*sql.Tx]
 	saga.Records[*sql.Tx]
+	admin.Store
 }
 
 // Broker connects the services. Commands and events of a topic reach every consumer of the topic.
@@ -140,7 +142,7 @@ func newService(name string, c Config) (*Service, error) {
 		}
 		s.mux.HandleFunc("POST /faults", c.Faults.handle)
 	}
-	return s, nil
+	return s, s.administer()
 }
 
 // URL is the address of the service's HTTP server.

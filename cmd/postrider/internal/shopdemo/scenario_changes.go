@@ -128,6 +128,55 @@ func joinConsumer(ctx context.Context, s *stage) error {
 		return got, got == want, err
 	})
 	s.expect(err == nil, "the customers have %d points for the shipped orders, those before it started included; %d are right", got, want)
+	return s.extendContract(ctx)
+}
+
+// extendContract adds the points to the contract: its version 2, while an order of version 1 is in progress.
+func (s *stage) extendContract(ctx context.Context) error {
+	if err := s.service("payments").stop(); err != nil {
+		return err
+	}
+	order := orderRequest{Customer: "customer-08", Lines: []shop.Line{{SKU: "P-08", Quantity: 1}}}
+	first, _, err := s.placed(ctx, choreographed, order, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := poll(ctx, patience, "the order waits for its payment", func() (shownSaga, bool, error) {
+		found, err := s.saga(ctx, first)
+		return found, found.has("step.done", choreographed.reserve), err
+	}); err != nil {
+		return err
+	}
+	s.do("payments is stopped, so the order waits")
+	if err := s.service("orders").stop(); err != nil {
+		return err
+	}
+	s.service("orders").configure(func(c *Settings) { c.Limits.Version = 2 })
+	if err := errors.Join(s.service("orders").start(ctx), s.service("payments").start(ctx)); err != nil {
+		return err
+	}
+	s.do("orders is deployed with version 2 of the contract, which has the points, and payments is started")
+	second, _, err := s.placed(ctx, choreographed, order, 0)
+	if err != nil {
+		return err
+	}
+	for _, o := range []struct {
+		id      string
+		version int
+	}{{first, 1}, {second, 2}} {
+		if _, err := s.await(ctx, o.id, 0, shop.Shipped); err != nil {
+			return err
+		}
+		found, err := poll(ctx, patience, "the saga has seen all its events", func() (shownSaga, bool, error) {
+			found, err := s.saga(ctx, o.id)
+			return found, found.has("step.done", "order.shipped") && (o.version == 1 || found.has("step.done", "points.given")), err
+		})
+		if err != nil {
+			return err
+		}
+		s.expect(found.Version == o.version && found.Status == store.SagaCompleted && found.has("step.done", "points.given") == (o.version > 1),
+			"order %s: its saga is %s with version %d, and %d of its events are points", short(o.id), found.Status, found.Version, found.count("step.done", "points.given"))
+	}
 	return nil
 }
 

@@ -42,7 +42,8 @@ var Scenarios = []Scenario{
 	{
 		Number: 4, Title: "a new consumer joins", run: joinConsumer,
 		about: "While orders come in, the service loyalty is started for the first time. It must give points for every order that is shipped,\n" +
-			"once; no other service is changed or restarted.",
+			"once; no other service is changed or restarted. Then version 2 of the contract has the points: new orders must follow it, and\n" +
+			"one that is in progress must continue with version 1.",
 	},
 	{
 		Number: 5, Title: "a payment is declined", run: both(declinePayment),
