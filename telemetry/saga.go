@@ -39,7 +39,7 @@ func (i *sagaInstruments) onTransitioned(s saga.Transitioned) {
 		i.add("postrider_saga_ended_total", 0, and(kind, string(store.SagaCompleted), ""))
 	}
 	for _, e := range s.Entries {
-		step, _, _ := strings.Cut(e.Step, "#") // of a further generation
+		step := saga.StepName(e.Step)
 		switch outcome := sagaOutcomes[e.Name]; {
 		case e.Name == "started":
 			i.add("postrider_saga_started_total", 1, kind)
