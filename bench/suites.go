@@ -10,6 +10,7 @@ var suites = []suite{
 	publishManySuite,
 	drainSuite,
 	jetStreamSuite,
+	consumeSuite,
 	latencySuite("latency", "Latency from commit to handler at 1,000 messages per second", 1000, 0.1),
 	latencySuite("steady", "Latency from commit to handler at half of what writers and relay can do at most", 0, 0.2),
 	togetherSuite,
@@ -44,4 +45,10 @@ var promises = []report.Promise{
 	{Number: 6, Text: "peak memory of postrider relay, backlog of 1,000,000, MiB", Suite: "memory", Row: memoryLarge, Figure: figureRSS, AtMost: 64},
 	{Number: 7, Text: "an idle relay, % of a core", Suite: "idle", Row: idleRelay, Figure: figureIdleCPU, AtMost: 0.5},
 	{Number: 7, Text: "an idle relay, statements per second", Suite: "idle", Row: idleRelay, Figure: figureStatements, AtMost: 10},
+	{Number: 8, Text: "consume a stream in order, 10,000 keys, to a loop by hand", Suite: "consume", Row: fromLog, With: handInOrder, AtLeast: 0.9},
+	{Number: 8, Text: "consume a stream in order, one key, to a loop by hand", Suite: "consume", Row: fromLogOneKey, With: handInOrder, AtLeast: 0.8},
+	{Number: 8, Text: "consume a stream in order, one in a transaction, to the queue in order", Suite: "consume", Row: fromLogSingle,
+		With: fromQueue, AtLeast: 5},
+	{Number: 8, Text: "consume with handlers of 20 ms, 16 at once, to the most possible", Suite: "consume", Row: fromLogSlow,
+		Figure: figureOfMost, AtLeast: 0.9},
 }

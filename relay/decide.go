@@ -49,7 +49,7 @@ func (r *Relay) endDecisions(open []store.Decision, parts []*partition) {
 // now.
 func (r *Relay) prepareDecision(d *store.Decision, parts []*partition) (_ *partition, ready bool) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	p := r.partitions[d.Partition]
 	if p == nil || p.Leaving() || !slices.Contains(parts, p) {
 		return nil, false
@@ -63,14 +63,14 @@ func (r *Relay) prepareDecision(d *store.Decision, parts []*partition) (_ *parti
 // decided resumes the work on a key.
 func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	if err == nil && !d.AboutMessage() {
 		p.Decided(d.Key)
 	}
 	switch {
 	case p.Gone():
 	case errors.Is(err, store.ErrLeaseLost):
-		r.taken(p)
+		r.leaseLost(p)
 	case err == nil:
 		r.cfg.Logger.Info("operator's decision was taken up", "relay", r.cfg.Name, "key", d.Key, "message", d.MessageID, "verb", d.Verb, "by", d.By)
 	}

@@ -60,14 +60,15 @@ func (r *Relay) drained() {
 		return
 	}
 	for d := range r.drains {
-		if r.rounds > d.from && r.passed(d) {
+		if r.rounds > d.from && r.reached(d) {
 			close(d.done)
 			delete(r.drains, d)
 		}
 	}
 }
 
-func (r *Relay) passed(d *drain) bool {
+// reached reports whether everything that d waits for is recorded.
+func (r *Relay) reached(d *drain) bool {
 	for _, p := range r.partitions {
 		if mark, marked := d.marks[p]; !marked || !p.RecordedUntil(mark) {
 			return false

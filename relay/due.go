@@ -157,10 +157,10 @@ func (r *Relay) fetchedDue(began time.Time, runs []store.ParkedRun, err error) {
 // admitDueResult processes what was found.
 func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *schedule.View) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	for _, id := range res.Lost {
 		if p := r.partitions[id]; p != nil && slices.Contains(parts, p) {
-			r.taken(p)
+			r.leaseLost(p)
 		}
 	}
 	r.endDecisions(res.Decisions, parts)

@@ -149,11 +149,11 @@ func (r *Relay) fetchRound(ctx context.Context, by WokenBy) (found int, again bo
 	}
 
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	for _, p := range parts {
 		p.reading = false
 		if p.Leaving() {
-			signal(r.leaseWake)
+			signal(r.handoverWake)
 		}
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *sc
 			continue
 		}
 		if b.Lost {
-			r.taken(p)
+			r.leaseLost(p)
 			continue
 		}
 		if p.Leaving() || r.life.Err() != nil {
@@ -284,18 +284,18 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	items := make([]item, len(b.Entries))
 	now := time.Now()
 	for i := range b.Entries {
-		rec, it := &b.Entries[i], &items[i]
-		*it = r.newItem(p, rec)
+		e, it := &b.Entries[i], &items[i]
+		*it = r.newItem(p, e)
 		topic, erased := it.Message.Topic, it.Message.Type == store.ErasedType
-		if erased || !p.takes(topic) && (rec.Err == nil || topic != "") {
+		if erased || !p.takes(topic) && (e.Err == nil || topic != "") {
 			if len(topic) > postrider.MaxTopicBytes { // no index takes it
 				topic = strings.ToValidUTF8(topic[:postrider.MaxTopicBytes], "")
 			}
 			p.Skip(it, ticket+uint64(i), topic, erased || store.MatchTopics(p.elsewhere, topic))
 			continue
 		}
-		if rec.Err == nil {
-			it.Delay = rec.Delay
+		if e.Err == nil {
+			it.Delay = e.Delay
 		}
 		p.Admit(it, ticket+uint64(i), view, now)
 	}

@@ -93,7 +93,7 @@ func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
 // notBegun handles a database that does not begin transactions: everything waits, and one transaction at a time probes.
 func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	if p.ctx.Err() == nil {
 		r.tripped(fmt.Sprintf("begin a transaction: %v", err))
 	} else if probe {
@@ -106,7 +106,7 @@ func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 // undone handles a transaction that was rolled back because one of its messages failed.
 func (r *Relay) undone(batch []*item, at int, v result, observed *observedCall) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	r.recovered()
 	results := []result{v}
 	r.markCut(batch[at:at+1], results)
@@ -128,7 +128,7 @@ func (r *Relay) committed(
 ) {
 
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	r.recovered()
 	switch {
 	case err == nil:
@@ -138,7 +138,7 @@ func (r *Relay) committed(
 		}
 	case errors.Is(err, store.ErrLeaseLost):
 		if !p.Gone() {
-			r.taken(p)
+			r.leaseLost(p)
 		}
 		r.sched.Undone(batch, 0, nil)
 	case errors.Is(err, store.ErrNotParked):

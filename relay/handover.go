@@ -13,7 +13,7 @@ import (
 // have returned. A partition with a call that takes longer than ParkAfter continues, and another is selected.
 func (r *Relay) startHandover(n int) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	slow := r.sched.SlowCalls(time.Now())
 	for _, p := range r.partitions {
 		if p.Leaving() && slow[p.Partition] {
@@ -44,7 +44,7 @@ func (r *Relay) handOver(ctx context.Context) {
 		}
 	}
 	r.leasesChanged(LeaseReleased, len(parts))
-	r.unlock()
+	r.wakeAndUnlock()
 	if len(leases) == 0 {
 		return
 	}

@@ -20,7 +20,7 @@ func (r *Relay) leaseLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.leaseWake:
+		case <-r.handoverWake:
 			r.handOver(ctx)
 			continue
 		case <-r.heartbeatWake:
@@ -137,7 +137,7 @@ func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus i
 	}
 	for _, p := range slices.Collect(maps.Values(r.partitions)) {
 		if !ours[p.Lease.Partition] {
-			r.taken(p)
+			r.leaseLost(p)
 		}
 	}
 	if r.life.Err() != nil {

@@ -26,7 +26,7 @@ const (
 // complete processes the outcomes of one call; nil results mean that all succeeded.
 func (r *Relay) complete(batch []*item, results []result, probe bool, observed *observedCall) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	var outcome func(i int, afterDead bool) schedule.Outcome
 	if results != nil {
 		r.markCut(batch, results)
@@ -52,10 +52,10 @@ func (r *Relay) outcome(batch []*item, results []result, i int, afterDead bool) 
 	// A handler knows nothing of a batch: an error of its own that matches ErrPredecessorFailed or is unavailable is the
 	// message's failure.
 	follows := v.follows && i > 0 && schedule.SameQueue(batch[i-1], batch[i])
-	passed := r.publish != nil && (v.is(postrider.BrokerUnavailable) || follows)
+	notItsFault := r.publish != nil && (v.is(postrider.BrokerUnavailable) || follows)
 	// After a dead letter, messages that report an error are requeued, uncounted.
 	final := v.outcome.Kind == postrider.DeadLettered || v.outcome.Kind == postrider.Discarded || v.discarded
-	if v.cut || passed || afterDead && !final {
+	if v.cut || notItsFault || afterDead && !final {
 		return schedule.Outcome{Kind: schedule.Unattempted}
 	}
 	return r.failed(batch[i], v)

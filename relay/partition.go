@@ -48,18 +48,18 @@ type message struct {
 	foreign bool
 	// err says why the stored row is not a message.
 	err error
-	// parkedFor and reason are copied from the record.
+	// parkedFor and reason are copied from the entry.
 	parkedFor time.Duration
 	reason    store.ParkReason
 }
 
-// newItem returns the item of a record; its key and sequence stay, whatever a handler does to the message.
-func (r *Relay) newItem(p *partition, rec *store.Entry) item {
-	m, key := rec.Message, checkEntry(rec)
+// newItem returns the item of an entry; its key and sequence stay, whatever a handler does to the message.
+func (r *Relay) newItem(p *partition, e *store.Entry) item {
+	m, key := e.Message, checkEntry(e)
 	return item{
-		Key: key, Sequence: m.Sequence, Size: m.Size(), Attempts: rec.Attempts,
+		Key: key, Sequence: m.Sequence, Size: m.Size(), Attempts: e.Attempts,
 		Message: message{
-			Message: m, partition: p, err: rec.Err, parkedFor: rec.ParkedFor, reason: rec.Reason,
+			Message: m, partition: p, err: e.Err, parkedFor: e.ParkedFor, reason: e.Reason,
 			foreign: r.publish == nil && !r.cfg.takes(m.Topic) && p.takes(m.Topic),
 		},
 	}
@@ -91,12 +91,13 @@ func (r *Relay) wake() {
 		signal(r.dueWake)
 	}
 	if w.Left {
-		signal(r.leaseWake)
+		signal(r.handoverWake)
 	}
 }
 
-// unlock ends operations on the schedule: it wakes the loops, and the workers if there is work.
-func (r *Relay) unlock() {
+// wakeAndUnlock unlocks mu after operations on the schedule that may have made work: it wakes the loops, and the workers if there is
+// any. After operations that cannot, mu.Unlock is enough.
+func (r *Relay) wakeAndUnlock() {
 	r.wake()
 	if r.sched.Ready() > 0 || r.life.Err() != nil {
 		r.changed.Broadcast()

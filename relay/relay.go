@@ -36,48 +36,86 @@ type Relay struct {
 	owner    store.Owner
 	handlers handlers.Set[postrider.Handler]
 	publish  PublishFunc
+	tx       transactor       // nil unless handlers have transactions
+	finder   store.HeldFinder // nil if the store does not implement it
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
-	tx         transactor // nil unless handlers have transactions
+	observer   atomic.Pointer[Observer]
+	lifecycle
+	wakes
 
+	mu         sync.Mutex // guards what follows
+	changed    *sync.Cond // work became ready, or something that workers wait for ended
+	partitions map[int]*partition
+	total      int                         // partitions of the outbox; fixed before any loop starts
+	sched      *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
+	gating     gating
+	leasing
+	reading
+	calling
+	settleOutage outage
+	failures     logLimit
+}
+
+// lifecycle is how a relay begins and ends.
+type lifecycle struct {
 	// life ends when the relay must take no new work; calls ends when calls in progress must be cancelled.
-	life, calls              context.Context
-	endLife, endCalls        context.CancelFunc
-	started                  bool
-	done                     chan struct{}
-	fetchWake, dueWake       chan struct{}
-	leaseWake, settleWake    chan struct{}
-	heartbeatWake, dueSooner chan struct{}
-	lastSettle               chan struct{} // closed when no further outcomes will come
-	workers                  sync.WaitGroup
-	refused                  error // why the relay cannot work at all; found by the lease loop
-	observer                 atomic.Pointer[Observer]
+	life, calls       context.Context
+	endLife, endCalls context.CancelFunc
+	started           bool
+	done              chan struct{} // closed when Run ends
+	lastSettle        chan struct{} // closed when no further outcomes will come
+	workers           sync.WaitGroup
+	refused           error // why the relay cannot work at all; found by the lease loop
+}
 
-	mu            sync.Mutex
-	changed       *sync.Cond // work became ready, or something that workers wait for ended
-	partitions    map[int]*partition
-	total         int                         // partitions of the outbox; fixed before any loop starts
-	sched         *schedule.Schedule[message] // what waits in the partitions; made when the relay begins
-	circuit       circuit
-	rate          *rateLimit         // nil without MaxRate
-	answered      time.Time          // when the destination last answered
-	underWay      map[*call]struct{} // one for each worker
-	slow          int                // how many of them have been replaced
-	slowFull      bool               // no more can be replaced
-	failures      logLimit
-	finder        store.HeldFinder // nil if the store does not implement it
-	nextDue       time.Time
-	dueFull       bool      // parked messages are not read because there is no room
-	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
-	rounds        uint64    // completed rounds of fetching
-	drains        map[*drain]struct{}
-	gating        gating
+func (l *lifecycle) init(maxAttempts int) {
+	l.done, l.lastSettle = make(chan struct{}), make(chan struct{})
+	l.life, l.endLife = context.WithCancel(context.Background())
+	l.calls, l.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), maxAttempts))
+}
+
+// wakes are the channels that wake the loops; see signal.
+type wakes struct {
+	fetchWake     chan struct{} // read the log now
+	dueWake       chan struct{} // read parked messages now
+	dueSooner     chan struct{} // a parked message is due earlier than the loop waits for
+	settleWake    chan struct{} // there is an outcome to record
+	heartbeatWake chan struct{} // renew the leases now
+	handoverWake  chan struct{} // a partition may be ready to be handed over
+}
+
+func newWakes() wakes {
+	c := func() chan struct{} { return make(chan struct{}, 1) }
+	return wakes{fetchWake: c(), dueWake: c(), dueSooner: c(), settleWake: c(), heartbeatWake: c(), handoverWake: c()}
+}
+
+// leasing is the state of the loop that leases partitions.
+type leasing struct {
 	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
 	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition
 	leaseOutage   outage
-	settleOutage  outage
-	leased        bool // a heartbeat has succeeded
-	short         bool // it holds fewer partitions than its share
+	leased        bool      // a heartbeat has succeeded
+	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
+	short         bool      // the relay holds fewer partitions than its share
+}
+
+// reading is the state of the loops that read messages.
+type reading struct {
+	nextDue time.Time // when the next parked message is due, zero if that is not known
+	dueFull bool      // parked messages are not read because there is no room
+	rounds  uint64    // completed rounds of fetching
+	drains  map[*drain]struct{}
+}
+
+// calling is the state of the workers and of the destination that they call.
+type calling struct {
+	circuit  circuit
+	answered time.Time  // when the destination last answered
+	rate     *rateLimit // nil without MaxRate
+	slots    map[*workerSlot]struct{}
+	slow     int  // how many workers have been replaced during their call
+	slowFull bool // no more can be replaced
 }
 
 // New returns a relay on a store. Errors: all errors of the configuration, joined.
@@ -90,24 +128,18 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{
-		cfg: cfg, store: s, owner: newOwner(cfg.Version),
-		done:      make(chan struct{}),
-		fetchWake: make(chan struct{}, 1), dueWake: make(chan struct{}, 1),
-		leaseWake: make(chan struct{}, 1), settleWake: make(chan struct{}, 1),
-		heartbeatWake: make(chan struct{}, 1), dueSooner: make(chan struct{}, 1),
-		lastSettle: make(chan struct{}),
-		partitions: make(map[int]*partition),
-		underWay:   make(map[*call]struct{}),
-		drains:     make(map[*drain]struct{}), gating: gating{changed: make(chan struct{})},
-		claims: make(map[int]string), resume: make(map[int]time.Time),
+		cfg: cfg, store: s, owner: newOwner(cfg.Version), wakes: newWakes(),
+		partitions: make(map[int]*partition), gating: gating{changed: make(chan struct{})},
+		leasing: leasing{claims: make(map[int]string), resume: make(map[int]time.Time)},
+		reading: reading{drains: make(map[*drain]struct{})},
+		calling: calling{slots: make(map[*workerSlot]struct{})},
 	}
+	r.lifecycle.init(cfg.MaxAttempts)
 	r.owner.Topics = canonicalTopics(cfg.Topics)
 	r.finder, _ = s.(store.HeldFinder)
 	r.gating.paused.Store(true) // until the first heartbeat
 	r.observer.Store(cfg.Observer)
 	r.changed = sync.NewCond(&r.mu)
-	r.life, r.endLife = context.WithCancel(context.Background())
-	r.calls, r.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))
 	if cfg.MaxRate > 0 {
 		r.rate = &rateLimit{perSecond: cfg.MaxRate, burst: float64(cfg.Burst)}
 	}
@@ -249,7 +281,7 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	for _, p := range r.partitions {
 		p.Withdraw()
 	}
-	r.unlock()
+	r.wakeAndUnlock()
 	last, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
 	close(r.lastSettle)

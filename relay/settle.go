@@ -91,7 +91,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 // no settlement in progress.
 func (r *Relay) collect() []*sent {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	var batch []*sent
 	now := time.Now()
 	for _, p := range r.partitions {
@@ -126,7 +126,7 @@ func (r *Relay) recorded(applied []*sent, lost int, took time.Duration) {
 // all.
 func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) (applied []*sent) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	for _, s := range batch {
 		failed := err
 		if failed == nil {
@@ -159,7 +159,7 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite boo
 		r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
 	}
 	if s.tries++; definite && s.tries >= maxRefusals {
-		r.taken(s.partition)
+		r.leaseLost(s.partition)
 		return
 	}
 	wait := attempt.Backoff(settleRetryMin, settleRetryMax, s.tries)
@@ -173,17 +173,17 @@ func (r *Relay) applied(batch []*sent, res store.Settled) {
 	now := time.Now()
 	for _, s := range batch {
 		if slices.Contains(res.Lost, s.partition.Lease.Partition) && !s.partition.Gone() {
-			r.taken(s.partition)
+			r.leaseLost(s.partition)
 		}
 		r.dueAfter(s.partition.Settled(s.content, res.Released, now))
 	}
 	r.settled()
 }
 
-// taken drops a partition whose lease no longer holds: another process works on it, the database crashed or failed over, or
+// leaseLost drops a partition whose lease no longer holds: another process works on it, the database crashed or failed over, or
 // something was done under the lease that this process does not know of. Its state in memory is dropped, and read from the
 // database when the process leases the partition again.
-func (r *Relay) taken(p *partition) {
+func (r *Relay) leaseLost(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.Lease.Partition)
 	r.leasesChanged(LeaseLost, 1)
 	r.lose(p)
@@ -199,5 +199,5 @@ func (r *Relay) settled() {
 		signal(r.fetchWake)
 	}
 	r.drained()
-	signal(r.leaseWake)
+	signal(r.handoverWake)
 }

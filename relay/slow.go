@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// call is the call that a worker has in progress.
-type call struct {
+// workerSlot is what is known about the call that a worker has in progress.
+type workerSlot struct {
 	since time.Time // zero: there is none, or none that another worker can replace
 	// slow: another worker has replaced this call's worker, which ends when the call returns.
 	slow bool
@@ -19,7 +19,7 @@ func (r *Relay) slowLoop(ctx context.Context) {
 		r.replaceSlow()
 		now := time.Now()
 		r.sched.ParkSlow(r.paused(now), now)
-		r.unlock()
+		r.wakeAndUnlock()
 	}
 }
 
@@ -31,7 +31,7 @@ func (r *Relay) replaceSlow() {
 		limit = slowCallsPerWorker * r.cfg.Concurrency
 	}
 	full := false
-	for c := range r.underWay {
+	for c := range r.slots {
 		switch {
 		case c.slow || c.since.IsZero() || time.Since(c.since) < r.cfg.ParkAfter || r.life.Err() != nil:
 		case r.slow < limit:
@@ -49,20 +49,20 @@ func (r *Relay) replaceSlow() {
 	r.slowFull = full
 }
 
-// newCall adds the calls of a worker.
-func (r *Relay) newCall() *call {
+// addWorker adds a worker.
+func (r *Relay) addWorker() *workerSlot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &call{}
-	r.underWay[c] = struct{}{}
+	c := &workerSlot{}
+	r.slots[c] = struct{}{}
 	return c
 }
 
-// replaced removes the calls of a worker, and reports whether another worker has replaced it.
-func (r *Relay) replaced(c *call) bool {
+// removeWorker removes a worker, and reports whether another worker has replaced it.
+func (r *Relay) removeWorker(c *workerSlot) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.underWay, c)
+	delete(r.slots, c)
 	if c.slow {
 		r.slow--
 	}

@@ -17,9 +17,9 @@ var errForeign = fmt.Errorf("this process is not configured for the topic, a new
 
 // worker delivers until the relay ends, or until another worker replaces it during a slow call.
 func (r *Relay) worker() {
-	finished, current := false, r.newCall()
+	finished, current := false, r.addWorker()
 	defer func() {
-		if replaced := r.replaced(current); !finished && !replaced { // a handler ended this goroutine (runtime.Goexit)
+		if replaced := r.removeWorker(current); !finished && !replaced { // a handler ended this goroutine (runtime.Goexit)
 			r.workers.Go(r.worker)
 		}
 	}()
@@ -48,9 +48,9 @@ func (r *Relay) worker() {
 
 // take waits for work, takes as much of it as one call may have, and reports whether the call is a probe of the circuit. It
 // returns nothing when the relay ends, or when another worker has replaced this one during its last call.
-func (r *Relay) take(batch []*item, current *call) (_ []*item, probe bool) {
+func (r *Relay) take(batch []*item, current *workerSlot) (_ []*item, probe bool) {
 	r.mu.Lock()
-	defer r.unlock()
+	defer r.wakeAndUnlock()
 	current.since = time.Time{}
 	for r.life.Err() == nil && !current.slow {
 		now := time.Now()

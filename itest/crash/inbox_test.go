@@ -93,7 +93,7 @@ func underKill(t *testing.T, way string) {
 	counts := look(`select (select count(*) from transfers), (select count(*) from entered), 0`)
 	t.Logf("%d transfers, %d entered, with %d kills and %d pauses", counts[0], counts[1], kills, pauses)
 	if faults := look(faultsSQL); faults != [3]int64{} {
-		t.Errorf("%d transfers not entered, %d entered too often, %d balances wrong", faults[0], faults[1], faults[2])
+		t.Errorf("a promise broke: %d transfers not entered, %d entered too often, %d balances wrong", faults[0], faults[1], faults[2])
 	}
 	if log {
 		w.checkOrder(way, db)
@@ -141,12 +141,12 @@ func (w *world) checkOrder(way string, db *pgx.Conn) {
 	_, err = pgx.ForEachRow(rows, []any{&key, &entered}, func() error {
 		accounts++
 		if !slices.Equal(entered, stored[key]) {
-			w.t.Errorf("%s: the order of %d entries is not that of %d messages in the log", key, len(entered), len(stored[key]))
+			w.t.Errorf("a promise broke: %s: the order of %d entries is not that of %d messages in the log", key, len(entered), len(stored[key]))
 		}
 		return nil
 	})
 	if err != nil || accounts == 0 {
-		w.t.Errorf("order of %d accounts: %v", accounts, err)
+		w.t.Errorf("a promise broke: order of %d accounts: %v", accounts, err)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	}
 	for i, p := range w.status().Partitions {
 		if was := before.Partitions[i]; p.Settlements < was.Settlements || p.Position != was.Position {
-			t.Errorf("partition %d: from settlement %d, position %d to settlement %d, position %d", p.Partition, was.Settlements, was.Position,
+			t.Errorf("a promise broke: partition %d: from settlement %d, position %d to settlement %d, position %d", p.Partition, was.Settlements, was.Position,
 				p.Settlements, p.Position)
 		}
 	}

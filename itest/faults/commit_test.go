@@ -121,7 +121,7 @@ func TestRepeatableReadAcrossHeartbeats(t *testing.T) {
 	}
 	p.awaitEffects("effects", p.facts())
 	if n := calls.Load(); n >= 2*steps {
-		t.Errorf("%d calls for %d messages", n, steps)
+		t.Errorf("a promise broke: %d calls for %d messages", n, steps)
 	}
 	p.checkCounts(p.awaitSettled(p.store(2)), steps, "effects")
 }

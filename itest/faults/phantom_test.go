@@ -45,7 +45,7 @@ func TestPhantoms(t *testing.T) {
 				}
 			}
 			if t.Logf("%d phantoms", phantoms); after == (phantoms > 0) {
-				t.Errorf("%d delivered messages never existed after the crash", phantoms)
+				t.Errorf("a promise broke: %d delivered messages never existed after the crash", phantoms)
 			}
 			p.awaitDelivered(plain, "plain", p.facts(), !after)
 		})

@@ -164,7 +164,7 @@ func (r *recorder) check(t *testing.T, name string, facts []crash.Fact, phantoms
 	defer r.mu.Unlock()
 	t.Logf("%s: %d calls, %d failed, %d were cut", name, r.calls, r.failures, r.cut)
 	if n := len(r.overlaps); n > 0 {
-		t.Errorf("%s: %d calls began while another of their key was under way: %q", name, n, r.overlaps[:min(n, 5)])
+		t.Errorf("a promise broke: %s: %d calls began while another of their key was under way: %q", name, n, r.overlaps[:min(n, 5)])
 	}
 }
 
@@ -185,7 +185,7 @@ func checkOrder(t *testing.T, name string, facts, delivered []crash.Fact, phanto
 		t.Errorf("%s: a promise broke: %s: %q", name, v, v.Examples)
 	}
 	if jumps := jumps(facts, delivered); len(jumps) > 0 {
-		t.Errorf("%s: %d deliveries left messages of their key out: %q", name, len(jumps), jumps[:min(len(jumps), 5)])
+		t.Errorf("a promise broke: %s: %d deliveries left messages of their key out: %q", name, len(jumps), jumps[:min(len(jumps), 5)])
 	}
 	return v
 }

@@ -276,7 +276,7 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 	}
 	for id := range w.started {
 		if ends[id] == "" {
-			w.t.Errorf("saga %s was started and is lost", id)
+			w.t.Errorf("a promise broke: saga %s was started and is lost", id)
 		}
 	}
 	effects := make(map[string]map[string]effect)
@@ -290,7 +290,7 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 		delete(effects, id)
 	}
 	if len(effects) > 0 {
-		w.t.Errorf("there are effects of %d sagas that do not exist: %v", len(effects), effects)
+		w.t.Errorf("a promise broke: there are effects of %d sagas that do not exist: %v", len(effects), effects)
 	}
 	w.t.Logf("%v", counts)
 	if counts[store.SagaCompleted] == 0 || counts[store.SagaCompensated] == 0 {
@@ -345,7 +345,7 @@ func (w *sagaWorld[Tx]) readEffects(db *sql.DB, into map[string]map[string]effec
 		w.t.Fatal(err)
 	}
 	if left != 0 {
-		w.t.Errorf("the totals differ from the effects by %d", left)
+		w.t.Errorf("a promise broke: the totals differ from the effects by %d", left)
 	}
 }
 
@@ -366,7 +366,7 @@ func (w *sagaWorld[Tx]) checkSaga(id string, status store.SagaStatus, effects ma
 	}
 	for _, step := range []string{"reserve", "charge", "book", "ship", "mail"} {
 		if e := effects[step]; e.done-e.undone != left || e.done > 1 {
-			w.t.Errorf("saga %s (%s) is %s, and step %s was done %d times and undone %d times", id, w.started[id], status, step, e.done, e.undone)
+			w.t.Errorf("a promise broke: saga %s (%s) is %s, and step %s was done %d times and undone %d times", id, w.started[id], status, step, e.done, e.undone)
 		}
 	}
 }

@@ -285,7 +285,7 @@ func (w *shopWorld) audit() (tally shop.Tally) {
 	})
 	tally, total := ledger.Totals(w.t.Context())
 	if err := cmp.Or(total, errors.Join(asErrors(tally.Broken)...)); err != nil {
-		w.t.Errorf("the ledger is not exact: %v", err)
+		w.t.Errorf("a promise broke: the ledger is not exact: %v", err)
 	}
 	for id, want := range w.placed {
 		if want == shop.Cancelled {
@@ -302,7 +302,7 @@ func (w *shopWorld) checkCancelled(orders *sql.DB, id string) {
 	if err := orders.QueryRowContext(w.t.Context(), "select status from orders where id = $1", id).Scan(&status); err != nil {
 		w.t.Errorf("order %s: %v", id, err)
 	} else if status != shop.Cancelled {
-		w.t.Errorf("order %s exceeds the limit of the card and is %s", id, status)
+		w.t.Errorf("a promise broke: order %s exceeds the limit of the card and is %s", id, status)
 	}
 }
 

@@ -115,7 +115,7 @@ func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, t
 	w.checkCounts(w.awaitSettled(direct), len(facts), "plain")
 	late := slices.DeleteFunc(plain.seen()[delivered:], func(f crash.Fact) bool { return f.Counter > known })
 	if len(late) > 0 {
-		w.t.Errorf("delivered again after the settlement that came late: %v", late)
+		w.t.Errorf("a promise broke: delivered again after the settlement that came late: %v", late)
 	}
 }
 
@@ -123,14 +123,14 @@ func underStall[Tx any](w *world, direct stores[Tx], session func(Tx) session, t
 func checkUnmoved(t *testing.T, before, after store.RelayStatus) {
 	t.Helper()
 	if before.Delivered != after.Delivered || before.Failed != after.Failed {
-		t.Errorf("delivered and failed went from %d, %d to %d, %d", before.Delivered, before.Failed, after.Delivered, after.Failed)
+		t.Errorf("a promise broke: delivered and failed went from %d, %d to %d, %d", before.Delivered, before.Failed, after.Delivered, after.Failed)
 	}
 	if after.Backlog.N+after.Parked.N+after.Held.N+after.Dead.N > 0 {
-		t.Errorf("backlog %d, parked %d, held %d, dead %d, after nothing was left", after.Backlog.N, after.Parked.N, after.Held.N, after.Dead.N)
+		t.Errorf("a promise broke: backlog %d, parked %d, held %d, dead %d, after nothing was left", after.Backlog.N, after.Parked.N, after.Held.N, after.Dead.N)
 	}
 	for i, p := range after.Partitions {
 		if was := before.Partitions[i].Position; p.Position < was {
-			t.Errorf("partition %d went back from position %d to %d", p.Partition, was, p.Position)
+			t.Errorf("a promise broke: partition %d went back from position %d to %d", p.Partition, was, p.Position)
 		}
 	}
 }

@@ -218,6 +218,6 @@ func (s *stoppedWorld[Tx]) checkTotals() {
 		s.t.Fatal(err)
 	}
 	if wrong > 0 {
-		s.t.Errorf("%d totals are not the number of effects", wrong)
+		s.t.Errorf("a promise broke: %d totals are not the number of effects", wrong)
 	}
 }

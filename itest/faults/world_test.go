@@ -198,7 +198,7 @@ func (w *world) awaitEffects(consumer string, facts []crash.Fact) {
 		return ""
 	})
 	if v := checkOrder(w.t, consumer, facts, done, false); v.Duplicates > 0 {
-		w.t.Errorf("%s: %d effects happened twice", consumer, v.Duplicates)
+		w.t.Errorf("a promise broke: %s: %d effects happened twice", consumer, v.Duplicates)
 	}
 }
 

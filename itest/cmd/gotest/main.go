@@ -4,8 +4,8 @@
 //	123 passed, 0 failed
 //
 // The arguments are flags of go test followed by packages, "work" for all. Flags need the form -name=value. Slow packages
-// start first, so that none of them runs alone at the end. The exit code is not 0 if anything failed, or if no test ran
-// at all.
+// start first, so that none of them runs alone at the end. A few tests that failed run a second time, alone, and are named
+// if they pass then (retry.go says which may). The exit code is not 0 if anything else failed, or if no test ran at all.
 //
 //	gotest -changed main [-list] [flag ...]
 //
@@ -75,7 +75,15 @@ func test(flags []string, packages []listed) (good bool, err error) {
 			return false, err
 		}
 	}
-	return results.close(), nil
+	err = results.runAgain(func(chosen []string, packages []listed, second *summary) error {
+		for _, part := range parts(flags, packages) {
+			if err := goTest(slices.Concat(part.flags, chosen), packages, second); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return results.close() && err == nil, err
 }
 
 // goTest runs go test once. Failed tests are not an error: they are in results.

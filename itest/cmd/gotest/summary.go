@@ -31,10 +31,11 @@ type summary struct {
 	broken         map[string]bool
 	skipped        []string
 	passed, failed int
+	again          retry
 }
 
 func newSummary(w io.Writer) *summary {
-	return &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}}
+	return &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}, again: newRetry()}
 }
 
 // read adds the events of one go test.
@@ -58,11 +59,14 @@ func (s *summary) read(events io.Reader) {
 func (s *summary) add(e event) {
 	u := unit{cmp.Or(e.Package, e.ImportPath), e.Test}
 	switch e.Action {
+	case "run":
+		s.again.begins(u)
 	case "output", "build-output":
 		s.keep(u, e.Output)
 	case "build-fail":
 		s.fail(u)
 	case "pass", "skip", "fail":
+		s.again.ends(u, e.Action == "fail", s.output[u])
 		s.showRace(e, u)
 		s.result(e, u)
 		delete(s.output, u)

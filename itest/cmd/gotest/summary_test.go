@@ -89,3 +89,50 @@ func TestSummaryShowsTheOutputOfWhatFailed(t *testing.T) {
 		t.Errorf("want the output of TestB only, got:\n%s", got)
 	}
 }
+
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	const failing = `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"run","Package":"p","Test":"TestA/sub"}
+{"Action":"output","Package":"p","Test":"TestA/sub","Output":"%s\n"}
+{"Action":"fail","Package":"p","Test":"TestA/sub"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+`
+	failed := `{"Action":"fail","Package":"p"}`
+	late := strings.ReplaceAll(failing, "%s", "waited in vain")
+	tests := map[string]struct {
+		events, second string
+		want           string
+	}{
+		"passes alone":    {late + failed, "pass", "2 passed, 0 failed"},
+		"fails again":     {late + failed, "fail", "0 passed, 2 failed"},
+		"is not there":    {late + failed, "skip", "0 passed, 2 failed"},
+		"a race":          {strings.ReplaceAll(failing, "%s", "WARNING: DATA RACE") + failed, "pass", "0 passed, 2 failed"},
+		"a promise":       {strings.ReplaceAll(failing, "%s", "a promise broke: 1 lost") + failed, "pass", "0 passed, 2 failed"},
+		"the program":     {failed, "pass", "0 passed, 1 failed"},
+		"has not ended":   {late + `{"Action":"run","Package":"p","Test":"TestB"}` + "\n" + failed, "pass", "0 passed, 2 failed"},
+		"too many failed": {late + strings.ReplaceAll(late, "TestA", "TestB") + strings.ReplaceAll(late, "TestA", "TestC") + strings.ReplaceAll(late, "TestA", "TestD") + failed, "pass", "0 passed, 8 failed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			s := newSummary(&out)
+			s.read(strings.NewReader(tt.events))
+			if err := s.runAgain(func(_ []string, packages []listed, second *summary) error {
+				second.read(strings.NewReader(`{"Action":"` + tt.second + `","Package":"` + packages[0].ImportPath + `","Test":"TestA"}`))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			good := s.close()
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			if last := lines[len(lines)-1]; last != tt.want || good != strings.HasSuffix(tt.want, " 0 failed") {
+				t.Errorf("want last line %q in:\n%s", tt.want, out.String())
+			}
+			if named := strings.Contains(out.String(), "passed when it ran alone: p TestA"); named != (tt.want == "2 passed, 0 failed") {
+				t.Errorf("named %t in:\n%s", named, out.String())
+			}
+		})
+	}
+}

@@ -249,7 +249,7 @@ func replay(sc *scenario, steps []action) *world {
 // checkState checks the counters of a state.
 func (w *world) checkState() {
 	s, p := w.s, w.p
-	if s.unsettled != p.unsent+p.inFlight || p.outcomes-p.stored != uint64(p.unsent+p.inFlight) {
+	if s.unsettled != p.unsent+p.inFlight || p.outcomes-p.outcomesRecorded != uint64(p.unsent+p.inFlight) {
 		w.failf("%d unsettled of %d and %d", s.unsettled, p.unsent, p.inFlight)
 	}
 	if s.heldKeys != len(p.held) {

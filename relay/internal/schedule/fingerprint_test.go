@@ -87,15 +87,15 @@ func (b *printer) partition(p *Partition[int64]) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.held)) {
 		h := p.held[key]
-		b.print("held", key, h.unrecorded, h.blocks, h.releasing, h.deciding, max(h.decideAfter, p.stored)-p.stored, h.decideAfter == 0)
+		b.print("held", key, h.unrecorded, h.blocks, h.releasing, h.deciding, max(h.decideAfter, p.outcomesRecorded)-p.outcomesRecorded, h.decideAfter == 0)
 	}
-	b.print("partition", p.leaving, p.number, p.unread, p.taken, p.partial, p.busy, p.out, p.parked, p.early, p.cursorTicket, p.deliveredUpTo)
-	b.print(p.pending, p.unsent, p.inFlight, p.settling, p.moved, p.recorded)
+	b.print("partition", p.leaving, p.number, p.unread, p.inTx, p.partial, p.busy, p.out, p.parked, p.early, p.cursorTicket, p.deliveredUpTo)
+	b.print(p.pending, p.unsent, p.inFlight, p.settling, p.cursorMoved, p.recordedTicket)
 	t := &p.tracker
 	b.print(t.begin(), t.cursor, t.passed, t.parked, t.delivered, t.ahead)
 	for i := t.head; i < len(t.entries); i++ {
 		e := t.entries[i]
-		b.print(e.sequence, *e.batch, e.done, e.counts, e.late, e.stands, e.last)
+		b.print(e.sequence, *e.batch, e.done, e.counts, e.late, e.canStop, e.last)
 	}
 }
 

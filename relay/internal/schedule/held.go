@@ -77,7 +77,7 @@ func (p *Partition[M]) hold(key string) *heldKey {
 func (p *Partition[M]) release(key string, h *heldKey) {
 	h.releasing = true
 	p.pending.Release = append(p.pending.Release, key)
-	p.counted()
+	p.countOutcome()
 }
 
 // released processes the answer to a request to release a key. If messages of the key were parked since, it stays held and is
@@ -94,7 +94,7 @@ func (p *Partition[M]) released(key string, done bool) {
 	case h.unrecorded > 0 || h.blocks > 0:
 		p.pending.Held = append(p.pending.Held, store.HeldKey{Key: key, Reason: store.ParkHeld, Cause: "messages were queued after it"})
 		h.blocks++
-		p.counted()
+		p.countOutcome()
 	default:
 		delete(p.held, key)
 		p.schedule.heldKeys--
@@ -153,7 +153,7 @@ func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 		h.decideAfter = p.outcomes
 		p.schedule.Wake.Settle = p.schedule.Wake.Settle || p.unsent > 0
 	}
-	return p.stored >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
+	return p.outcomesRecorded >= h.decideAfter && h.blocks == 0 && h.unrecorded == 0 && !h.releasing
 }
 
 // WorksOnParked reports whether a parked message that waits by itself is in memory, or a call of an earlier lease is out for it.

@@ -62,7 +62,7 @@ func (p *Partition[M]) finishLeaving() {
 // all of them or none.
 func (p *Partition[M]) unload() {
 	p.advance()
-	before := p.tracker.together(p.deliveredUpTo)
+	before := p.tracker.withLateGroups(p.deliveredUpTo)
 	transactions := p.schedule.cfg.Transactions
 	if transactions && !p.tracker.passedParked() {
 		before = max(before, p.tracker.lateUntil(p.tracker.begin()))
@@ -74,8 +74,8 @@ func (p *Partition[M]) unload() {
 			it.drop()
 		}
 	}
-	if p.moved && !transactions { // even if nothing else must be recorded
-		p.counted()
+	if p.cursorMoved && !transactions { // even if nothing else must be recorded
+		p.countOutcome()
 	}
 }
 

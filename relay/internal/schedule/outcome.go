@@ -49,10 +49,10 @@ func (s *Schedule[M]) Complete(batch []*Item[M], outcome func(i int, afterDead b
 // complete processes the outcomes of messages of one queue, or of one message without a key; first is the index of the first.
 func (p *Partition[M]) complete(items []*Item[M], first int, outcome func(i int, afterDead bool) Outcome) {
 	q := items[0].queue
-	if !p.back(items) {
+	if !p.comeBack(items) {
 		return
 	}
-	defer p.close(q)
+	defer p.endCall(q)
 	afterDead := false
 	for i, it := range items {
 		if outcome == nil {
@@ -74,14 +74,14 @@ func (p *Partition[M]) complete(items []*Item[M], first int, outcome func(i int,
 	}
 }
 
-// back records that messages of one queue are no longer out. It reports whether their partition is still held; if not, they
+// comeBack records that messages of one queue are no longer out. It reports whether their partition is still held; if not, they
 // are dropped.
-func (p *Partition[M]) back(items []*Item[M]) bool {
+func (p *Partition[M]) comeBack(items []*Item[M]) bool {
 	p.out -= len(items)
 	if q := items[0].queue; q != nil {
 		q.running, q.out = false, 0
 		if q.isTxQueue() {
-			p.settling, p.taken = false, nil
+			p.settling, p.inTx = false, nil
 		}
 	}
 	if p.gone {
@@ -90,8 +90,8 @@ func (p *Partition[M]) back(items []*Item[M]) bool {
 	return !p.gone
 }
 
-// close ends the processing of messages that are no longer out.
-func (p *Partition[M]) close(q *queue[M]) {
+// endCall ends the processing of messages that are no longer out.
+func (p *Partition[M]) endCall(q *queue[M]) {
 	p.reopen(q)
 	p.finishLeaving()
 }
@@ -111,7 +111,7 @@ func (p *Partition[M]) deliver(it *Item[M]) {
 	}
 	p.tracker.deliver(it.ticket)
 	p.deliveredUpTo = max(p.deliveredUpTo, it.ticket+1)
-	p.counted()
+	p.countOutcome()
 	p.end(it)
 }
 
@@ -154,7 +154,7 @@ func (p *Partition[M]) dead(it *Item[M], o *Outcome) (stops bool) {
 		Sequence: it.Sequence, Key: it.Key, FromLog: !it.parked, Reason: o.Reason, Cause: o.Cause, Attempts: o.Attempts,
 		Discarded: o.Discarded,
 	})
-	p.counted()
+	p.countOutcome()
 	if it.Key != "" && p.schedule.cfg.HoldOnDead && !o.Discarded {
 		p.block(it, store.HeldKey{Reason: store.ParkDead, Cause: o.Reason + ": " + o.Cause, Attempts: o.Attempts, UntilDecided: true})
 		it.drop()
@@ -172,7 +172,7 @@ func (p *Partition[M]) block(it *Item[M], h store.HeldKey) {
 	h.Key, h.Sequence = it.Key, it.Sequence
 	p.hold(h.Key).blocks++
 	p.pending.Held = append(p.pending.Held, h)
-	p.counted()
+	p.countOutcome()
 }
 
 // park parks a message, or records what has changed about a parked one.
@@ -187,7 +187,7 @@ func (p *Partition[M]) park(it *Item[M], pk store.ParkOutcome) {
 		p.busy[it.Sequence] = struct{}{}
 	}
 	p.pending.Parked = append(p.pending.Parked, pk)
-	p.counted()
+	p.countOutcome()
 }
 
 // parkQueued parks everything after a failed message: what was out with it, and what waits in its queue.
@@ -219,8 +219,8 @@ func (p *Partition[M]) parkUnattempted(it *Item[M], reason store.ParkReason, cau
 	it.drop()
 }
 
-// counted counts one outcome that is to be recorded.
-func (p *Partition[M]) counted() {
+// countOutcome counts one outcome that is to be recorded.
+func (p *Partition[M]) countOutcome() {
 	s := p.schedule
 	p.unsent++
 	p.outcomes++

@@ -24,9 +24,9 @@ type Partition[M any] struct {
 	// once the log has been read to its end.
 	unread map[int64]struct{}
 	queues map[string]*queue[M]
-	// taken are the keys of the messages of the transaction queue that are in a transaction.
-	taken map[string]struct{}
-	held  map[string]*heldKey
+	// inTx are the keys of the messages of the transaction queue that are in a transaction.
+	inTx map[string]struct{}
+	held map[string]*heldKey
 	// partial: keys may be held that are not in memory.
 	partial bool
 	// busy are messages that wait independently, parked (without a key, or delayed) or redriven, and that are in memory, or
@@ -43,15 +43,15 @@ type Partition[M any] struct {
 	withdrawn     []*Item[M] // messages without a key that were waiting when the partition began to leave
 	unrouted      []unrouted // messages that no relay takes and that the cursor has not passed
 
-	pending   store.Settlement // outcomes since the last settlement
-	unsent    int              // number of those outcomes
-	inFlight  int              // number of outcomes in the settlement in progress
-	settling  bool             // a settlement is in progress, or waits to be repeated, or a transaction will record one
-	moved     bool             // the cursor has moved since
-	outcomes  uint64           // number of outcomes so far
-	stored    uint64           // number of those that are recorded
-	recorded  uint64           // the ticket up to which everything is recorded
-	settledAt time.Time        // when the last settlement was applied
+	pending          store.Settlement // outcomes since the last settlement
+	unsent           int              // number of those outcomes
+	inFlight         int              // number of outcomes in the settlement in progress
+	settling         bool             // a settlement is in progress, or waits to be repeated, or a transaction will record one
+	cursorMoved      bool             // the cursor has moved since
+	outcomes         uint64           // number of outcomes so far
+	outcomesRecorded uint64           // number of those that are recorded
+	recordedTicket   uint64           // the ticket up to which everything is recorded
+	settledAt        time.Time        // when the last settlement was applied
 }
 
 // Hold adds a partition whose lease was granted.
@@ -94,10 +94,10 @@ func (p *Partition[M]) Mark() uint64 { return p.tracker.end() }
 // RecordedUntil reports whether everything before a mark is done and recorded.
 func (p *Partition[M]) RecordedUntil(mark uint64) bool {
 	p.advance()
-	return p.tracker.begin() >= mark && (p.recorded >= mark || p.unsent == 0 && !p.settling)
+	return p.tracker.begin() >= mark && (p.recordedTicket >= mark || p.unsent == 0 && !p.settling)
 }
 
-func (p *Partition[M]) advance() { p.moved = p.tracker.advance() || p.moved }
+func (p *Partition[M]) advance() { p.cursorMoved = p.tracker.advance() || p.cursorMoved }
 
 // Read announces a batch that was read after a position. It returns the ticket of its first message; the others follow by
 // one. Each of them is then passed to Admit or Skip.
@@ -269,6 +269,6 @@ func (p *Partition[M]) Busy(keys []string, sequences []int64) ([]string, []int64
 // works reports whether messages of a key are being worked on or wait in the queue of the key. Messages in the transaction
 // queue count only while they are in a transaction.
 func (p *Partition[M]) works(key string) bool {
-	_, taken := p.taken[key]
+	_, taken := p.inTx[key]
 	return taken || p.queues[key] != nil
 }

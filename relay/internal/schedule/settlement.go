@@ -23,12 +23,12 @@ func (p *Partition[M]) Settle(now time.Time) *Settlement {
 		return nil
 	}
 	// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
-	if p.unsent == 0 && (!p.moved || len(p.parked) == 0 && now.Sub(p.settledAt) < p.schedule.cfg.LeaseTTL/4) {
+	if p.unsent == 0 && (!p.cursorMoved || len(p.parked) == 0 && now.Sub(p.settledAt) < p.schedule.cfg.LeaseTTL/4) {
 		return nil
 	}
-	s := p.takePending(p.tracker.cursor, p.moved, p.tracker.begin(), p.tracker.passed)
+	s := p.takePending(p.tracker.cursor, p.cursorMoved, p.tracker.begin(), p.tracker.passed)
 	s.DeliveredCount += p.tracker.takeDelivered()
-	p.moved, p.settling = false, true
+	p.cursorMoved, p.settling = false, true
 	return s
 }
 
@@ -48,8 +48,8 @@ func (p *Partition[M]) Settled(s *Settlement, released []string, now time.Time) 
 		return -1
 	}
 	p.schedule.unsettled -= p.inFlight
-	p.stored += uint64(p.inFlight)
-	p.settling, p.inFlight, p.settledAt, p.recorded, p.number = false, 0, now, s.upTo, s.Number
+	p.outcomesRecorded += uint64(p.inFlight)
+	p.settling, p.inFlight, p.settledAt, p.recordedTicket, p.number = false, 0, now, s.upTo, s.Number
 	passed := p.pass(s.passed)
 	soonest = p.recordedParked(s)
 	if passed {

@@ -27,16 +27,16 @@ type entry struct {
 	done     bool
 	counts   bool // it was delivered, and counts as delivered once the cursor has passed it
 	late     bool
-	stands   bool // the cursor can be after it: it is fresh, or the last of the late ones
+	canStop  bool // the cursor can be after it: it is fresh, or the last of the late ones
 	last     bool // of its batch
 }
 
 // cursor returns the cursor after an entry, if it can be there.
-func (e *entry) cursor() (c store.Cursor, stands bool) {
+func (e *entry) cursor() (c store.Cursor, canStop bool) {
 	if e.last {
 		return *e.batch, true
 	}
-	return store.Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.stands
+	return store.Cursor{Position: e.sequence, Snapshot: e.batch.Snapshot}, e.canStop
 }
 
 // add appends the messages of a batch that was read after a position, and returns the ticket of the first; the others follow
@@ -51,7 +51,7 @@ func (t *tracker) add(b *store.Batch, after int64) uint64 {
 	next := b.Next
 	for i := range b.Entries {
 		e := entry{
-			sequence: b.Entries[i].Message.Sequence, batch: &next, late: i < b.Late, stands: i >= b.Late-1, last: i == len(b.Entries)-1,
+			sequence: b.Entries[i].Message.Sequence, batch: &next, late: i < b.Late, canStop: i >= b.Late-1, last: i == len(b.Entries)-1,
 		}
 		if e.late {
 			e.sequence = after
@@ -101,7 +101,7 @@ func (t *tracker) advance() bool {
 		if e.counts {
 			t.ahead++
 		}
-		if c, stands := e.cursor(); stands {
+		if c, canStop := e.cursor(); canStop {
 			t.cursor, t.passed, moved = c, t.base+uint64(t.head)+1, true
 			t.delivered, t.ahead = t.delivered+t.ahead, 0
 		}
@@ -111,12 +111,12 @@ func (t *tracker) advance() bool {
 	return moved
 }
 
-// reach returns the tracker as it would be if everything before a ticket were done, as far as a settlement needs it: it
+// ifDoneUpTo returns the tracker as it would be if everything before a ticket were done, as far as a settlement needs it: it
 // shares the entries.
-func (t *tracker) reach(upTo uint64) tracker {
+func (t *tracker) ifDoneUpTo(upTo uint64) tracker {
 	out := *t
 	for i := t.head; i < len(t.entries) && (t.base+uint64(i) < upTo || t.entries[i].done); i++ {
-		if c, stands := t.entries[i].cursor(); stands {
+		if c, canStop := t.entries[i].cursor(); canStop {
 			out.cursor, out.passed = c, t.base+uint64(i)+1
 		}
 		out.head++
@@ -130,16 +130,16 @@ func (t *tracker) lateUntil(ticket uint64) uint64 {
 	i := int(ticket - t.base)
 	for i < len(t.entries) && t.entries[i].late {
 		i++
-		if t.entries[i-1].stands || t.entries[i-1].last {
+		if t.entries[i-1].canStop || t.entries[i-1].last {
 			break
 		}
 	}
 	return t.base + uint64(i)
 }
 
-// together returns the ticket up to which everything must be done for the cursor to pass both the messages before the
+// withLateGroups returns the ticket up to which everything must be done for the cursor to pass both the messages before the
 // given ticket and the done prefix: the end of their groups of late messages.
-func (t *tracker) together(ticket uint64) uint64 {
+func (t *tracker) withLateGroups(ticket uint64) uint64 {
 	if t.passed < t.begin() { // the cursor is before the end of a group
 		ticket = max(ticket, t.lateUntil(t.begin()))
 	}

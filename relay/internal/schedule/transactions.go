@@ -66,9 +66,9 @@ func (s *Schedule[M]) takeTx(batch []*Item[M], q *queue[M], now time.Time) []*It
 		return batch
 	}
 	q.out, p.settling = len(batch), true
-	p.taken = make(map[string]struct{}, len(batch))
+	p.inTx = make(map[string]struct{}, len(batch))
 	for _, it := range batch {
-		p.taken[it.Key] = struct{}{}
+		p.inTx[it.Key] = struct{}{}
 	}
 	return batch
 }
@@ -189,7 +189,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 				upTo = it.ticket + 1
 			}
 		}
-		then := p.tracker.reach(upTo)
+		then := p.tracker.ifDoneUpTo(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
 	}
 	out.DeliveredCount += int64(len(batch))
@@ -207,7 +207,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 // Partition.Settled does.
 func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, released []string, now time.Time) (soonest time.Duration) {
 	p, q := batch[0].partition, batch[0].queue
-	if !s.backTx(batch) {
+	if !s.comeBackTx(batch) {
 		return -1
 	}
 	if done < len(batch) {
@@ -224,10 +224,10 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 	}
 	if q.isTxQueue() {
 		p.tracker.advance()
-		p.moved = p.tracker.cursor != out.Cursor // because of what was settled since
+		p.cursorMoved = p.tracker.cursor != out.Cursor // because of what was settled since
 		soonest = p.Settled(out, released, now)
 	}
-	p.closeTx(q)
+	p.endCallTx(q)
 	return soonest
 }
 
@@ -235,7 +235,7 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 // decision takes precedence. The handlers' work was rolled back.
 func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	p, q := batch[0].partition, batch[0].queue
-	if !s.backTx(batch) {
+	if !s.comeBackTx(batch) {
 		return
 	}
 	if q.isTxQueue() {
@@ -245,7 +245,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 		delete(p.busy, it.Sequence)
 		p.end(it)
 	}
-	p.closeTx(q)
+	p.endCallTx(q)
 }
 
 // restore returns to the pending outcomes what a transaction that was not committed had taken from them.
@@ -283,10 +283,10 @@ func (s *Schedule[M]) Uncertain(batch []*Item[M], cause error) bool {
 // of it, if that counts. Without outcome, no message was attempted.
 func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 	p, q := batch[0].partition, batch[0].queue
-	if !s.backTx(batch) {
+	if !s.comeBackTx(batch) {
 		return
 	}
-	defer p.closeTx(q)
+	defer p.endCallTx(q)
 	switch {
 	case outcome == nil:
 		p.requeue(q, batch)
@@ -311,14 +311,14 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 	}
 }
 
-// backTx records that a transaction has ended. It reports whether its partition is still held; if not, the batch is dropped.
-func (s *Schedule[M]) backTx(batch []*Item[M]) bool {
+// comeBackTx records that a transaction has ended. It reports whether its partition is still held; if not, the batch is dropped.
+func (s *Schedule[M]) comeBackTx(batch []*Item[M]) bool {
 	s.returned(batch)
-	return batch[0].partition.back(batch)
+	return batch[0].partition.comeBack(batch)
 }
 
-// closeTx ends the processing of a transaction, for which settlements may have waited.
-func (p *Partition[M]) closeTx(q *queue[M]) {
-	p.close(q)
+// endCallTx ends the processing of a transaction, for which settlements may have waited.
+func (p *Partition[M]) endCallTx(q *queue[M]) {
+	p.endCall(q)
 	p.schedule.Wake.Settle = p.schedule.Wake.Settle || p.unsent > 0
 }
