@@ -135,7 +135,7 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 		r.recovered()
 	case stale: // it was sent before the circuit opened
 	case down >= 0:
-		r.tripped(results[down].cause)
+		r.tripped(results[down].cause, results[down].outcome.After)
 		if probe {
 			r.probeWithAnother(batch[0])
 		}

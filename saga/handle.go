@@ -108,7 +108,7 @@ func (e *Engine[Tx]) prepare(stored *store.SagaInstance, m *postrider.Message) (
 		return nil, nil, postrider.Snooze(versionWait)
 	}
 	t := &transition{
-		identity: stored.SagaIdentity, startedAt: stored.StartedAt, messageID: m.ID,
+		identity: stored.SagaIdentity, began: time.Now(), startedAt: stored.StartedAt, messageID: m.ID,
 		before: machine.Instance{ID: stored.ID, Run: stored.Run, Rev: stored.Rev, Data: stored.Data},
 	}
 	if err := json.Unmarshal(stored.State, &t.before.State); err != nil {
@@ -168,6 +168,9 @@ func (e *Engine[Tx]) notFound(m *postrider.Message) error {
 		return nil
 	case m.Type == typeSignal && time.Since(m.Time) < e.cfg.EarlyFor:
 		return postrider.Snooze(min(earlyWait, e.cfg.EarlyFor))
+	}
+	if o := e.cfg.Observer; o != nil && o.NotFound != nil {
+		o.NotFound(e.cfg.Name)
 	}
 	return postrider.Dead(ReasonNotFound, fmt.Errorf("engine %s has no instance %q (run %q)", e.cfg.Name, m.Headers[headerID], m.Headers[headerRun]))
 }

@@ -16,6 +16,7 @@ import (
 // transition is the handling of one input by one instance.
 type transition struct {
 	identity      store.SagaIdentity
+	began         time.Time // on the process's clock; zero for the first
 	startedAt     time.Time
 	age           time.Duration
 	before, after machine.Instance
@@ -38,6 +39,9 @@ func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started,
 		return Started{}, fmt.Errorf("read the state of instance %s: %w", found.ID, err)
 	}
 	if found.Saga != t.identity.Saga || state.Input != t.before.State.Input {
+		if o := e.cfg.Observer; o != nil && o.Conflicted != nil {
+			o.Conflicted(t.identity.Saga)
+		}
 		return Started{ID: found.ID}, fmt.Errorf("instance %s: %w", found.ID, ErrConflict)
 	}
 	return Started{ID: found.ID}, nil

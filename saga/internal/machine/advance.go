@@ -121,7 +121,7 @@ func (t *transition) end(status Status, announce Builder) {
 
 // turn changes the direction to back.
 func (t *transition) turn(c Cause) {
-	t.s.Back, t.s.Cause, t.s.Deadline = true, &c, 0
+	t.s.Back, t.s.TurnedAt, t.s.Cause, t.s.Deadline = true, t.age, &c, 0
 	t.event("turned back", c.Step, string(c.Kind))
 	for _, s := range t.d.order {
 		st := t.s.Steps[s.Path]

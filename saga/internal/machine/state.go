@@ -25,9 +25,10 @@ type State struct {
 	// Token is a secret that replies must echo; it is stored by itself. Input is a hash of the data at the start.
 	Token string `json:"-"`
 	Input string `json:"input,omitzero"`
-	// Back is the direction: the steps are being undone. Forced: also past the pivot.
-	Back   bool `json:"back,omitzero"`
-	Forced bool `json:"forced,omitzero"`
+	// Back is the direction: the steps are being undone, since TurnedAt. Forced: also past the pivot.
+	Back     bool          `json:"back,omitzero"`
+	TurnedAt time.Duration `json:"turned_at,omitzero"`
+	Forced   bool          `json:"forced,omitzero"`
 	// Ended is the final status, "" before the end.
 	Ended Status `json:"ended,omitzero"`
 	Cause *Cause `json:"cause,omitzero"`
