@@ -112,8 +112,8 @@ func Unavailable(err error) error {
 	return &outcomeError{Outcome{Kind: BrokerUnavailable, Err: cause(err, "destination unavailable")}}
 }
 
-// UnavailableFor is Unavailable with a wait: a handler's message is tried again after it. A relay with a publisher probes as often
-// as it does after Unavailable.
+// UnavailableFor is Unavailable with a wait: a handler's message is tried again after it, and a relay with a publisher does not
+// probe before.
 func UnavailableFor(after time.Duration, err error) error {
 	return &outcomeError{Outcome{Kind: BrokerUnavailable, After: max(after, 0), Err: cause(err, "destination unavailable")}}
 }

@@ -18,7 +18,8 @@ const (
 //     messages (see Relay.judge). An answer, even one that refuses a message, shows that the destination is available: any
 //     number of failing messages, in a row or at the same time, do not open it.
 //   - Open, nothing is fetched or sent except one probe at a time, with a single message (read for it if none is in memory). The
-//     next probe uses a different message, since it may be the message that gets no answer.
+//     next probe uses a different message, since it may be the message that gets no answer. A destination that says for how long
+//     it is unavailable (postrider.UnavailableFor) is not probed before.
 //   - A probe that gets an answer closes it.
 type circuit struct {
 	isOpen     bool
@@ -54,8 +55,9 @@ func (c *circuit) started() (probe bool) {
 // abandoned records a probe that was cancelled by this process.
 func (c *circuit) abandoned() { c.probing = false }
 
-// trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe.
-func (c *circuit) trip(now time.Time, cause string) (wait time.Duration, opened bool) {
+// trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe, which is not
+// shorter than what the destination asked for.
+func (c *circuit) trip(now time.Time, cause string, asked time.Duration) (wait time.Duration, opened bool) {
 	opened = !c.isOpen
 	c.cause = cause
 	if opened {
@@ -64,8 +66,9 @@ func (c *circuit) trip(now time.Time, cause string) (wait time.Duration, opened 
 		c.wait = min(2*c.wait, probeMax)
 	}
 	c.isOpen, c.probing = true, false
-	c.next = now.Add(c.wait)
-	return c.wait, opened
+	wait = max(c.wait, asked)
+	c.next = now.Add(wait)
+	return wait, opened
 }
 
 // close closes the circuit, and reports whether it was open, and whether the state of the destination is news.
@@ -98,9 +101,9 @@ func (r *Relay) destination() store.Destination {
 	return d
 }
 
-// tripped opens the circuit and schedules the next probe.
-func (r *Relay) tripped(cause string) {
-	wait, opened := r.circuit.trip(time.Now(), cause)
+// tripped opens the circuit and schedules the next probe, not before the time that the destination asked for.
+func (r *Relay) tripped(cause string, asked time.Duration) {
+	wait, opened := r.circuit.trip(time.Now(), cause, asked)
 	if opened {
 		signal(r.heartbeatWake) // which records it
 		r.destinationChanged()

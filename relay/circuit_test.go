@@ -12,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 // TestPoisonDoesNotCloseTheWayToOthers: the only messages in the outbox fail whenever they are published. A message that the
@@ -262,6 +263,34 @@ func TestCallThatBreaksIsNoAttemptOfOthers(t *testing.T) {
 		pass(10 * time.Minute)
 		if st := b.status(); j.len() != 50 || st.Dead.N != 1 {
 			t.Errorf("delivered %d, dead %d, want 50 and 1: %+v", j.len(), st.Dead.N, r.Counters())
+		}
+	})
+}
+
+// TestDestinationThatSaysForHowLong: a destination that is unavailable for ten minutes, and says so, is not probed before. Operators see
+// when the next try is. Nothing is counted.
+func TestDestinationThatSaysForHowLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		b, k := setup(t), &broker{}
+		k.refuse = func(*postrider.Message) error {
+			if left := 10*time.Minute - time.Since(began); left > 0 {
+				return postrider.UnavailableFor(left, errBoom)
+			}
+			return nil
+		}
+		b.publish(b.msgs("a", "b", "c")...)
+		b.start(b.relay(relay.Config{Publisher: k, MaxAttempts: 1}))
+		pass(9 * time.Minute)
+		calls := k.calls.Load()
+		st := b.status()
+		if d := st.DestinationOf(); calls != 1 || d.State != store.DestinationDown || d.NextTry < 30*time.Second || d.NextTry > 2*time.Minute {
+			t.Errorf("%d calls in 9 minutes, destination %+v", calls, d)
+		}
+		pass(2 * time.Minute)
+		if st := b.status(); len(k.of("a")) != 1 || len(k.of("c")) != 1 || st.Failed != 0 || st.DestinationOf().State != store.DestinationUp {
+			t.Errorf("%d calls, %+v", k.calls.Load(), st)
 		}
 	})
 }

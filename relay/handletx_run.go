@@ -95,7 +95,7 @@ func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	if p.ctx.Err() == nil {
-		r.tripped(fmt.Sprintf("begin a transaction: %v", err))
+		r.tripped(fmt.Sprintf("begin a transaction: %v", err), 0)
 	} else if probe {
 		r.circuit.abandoned()
 	}

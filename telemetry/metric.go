@@ -106,7 +106,7 @@ var relayMetrics = []Metric{
 	counted("postrider_relay_attempts_total", and(ofRelay, "outcome"), "Messages in calls of the publisher or of handlers, by outcome. With Config.Types also by type."),
 	histogram("postrider_relay_attempt_duration_seconds", "s", ofRelay, callBuckets, "Time of a call of the publisher, a handler, or the handlers of a transaction."),
 	histogram("postrider_relay_batch_messages", "", ofRelay, countBuckets, "Messages in a call."),
-	histogram("postrider_relay_latency_seconds", "s", ofRelay, waitBuckets, "Time from writing to delivery, of messages that were never parked. Corrected by postrider_clock_skew_seconds."),
+	histogram("postrider_relay_latency_seconds", "s", ofRelay, waitBuckets, "Time from writing to delivery, of messages that were never parked; of a larger call, 128 messages count. Corrected by postrider_clock_skew_seconds."),
 	histogram("postrider_relay_parked_latency_seconds", "s", ofRelay, waitBuckets, "The same, of messages that were parked."),
 	counted("postrider_relay_fetches_total", and(ofRelay, "result"), "Reads of the log, by result: some, none, error."),
 	counted("postrider_relay_fetched_messages_total", and(ofRelay, "kind"), "Messages read: fresh, late (committed after later ones were read), due (parked)."),
@@ -133,6 +133,7 @@ var consumerMetrics = []Metric{
 	readCounter("postrider_consumer_messages_total", and(ofConsumer, "outcome"), "Deliveries by outcome: applied, duplicate, skipped, parked, dead, lost, unacknowledged."),
 	readCounter("postrider_consumer_failed_attempts_total", ofConsumer, "Failed attempts, of parked messages too."),
 	readCounter("postrider_consumer_logs_replaced_total", ofConsumer, "How often the log of the source was another one than before: recreated, or without the end that was consumed."),
+	readCounter("postrider_consumer_missing_messages_total", ofConsumer, "Offsets of a log that the broker removed before they were read, by any process. Take the maximum over the processes."),
 	histogram("postrider_consumer_transaction_duration_seconds", "s", and(ofConsumer, "result"), callBuckets, "Time of a transaction with its handlers, by result: committed, failed."),
 	histogram("postrider_consumer_end_to_end_seconds", "s", ofConsumer, waitBuckets, "Time from the message's Time to the commit of its effect, on two clocks."),
 	gauge("postrider_consumer_connected", "", ofConsumer, "Whether the last attempt to read from the broker succeeded."),
@@ -158,7 +159,14 @@ var sagaMetrics = []Metric{
 	counted("postrider_saga_attempts_total", and(ofSaga, "step", "direction"), "Commands and undos that were sent, and expected steps of other services."),
 	counted("postrider_saga_timed_out_total", and(ofSaga, "step"), "Steps without an answer in time; deadline: of the whole instance."),
 	counted("postrider_saga_late_effect_total", ofSaga, "Steps that were done after their instance had been compensated or abandoned: nothing undoes them."),
+	counted("postrider_saga_operator_total", and(ofSaga, "verb", "result"), "Operators' decisions about instances, by result: applied, refused."),
+	counted("postrider_saga_conflicts_total", ofSaga, "Starts of an instance whose ID exists with other data; the caller gets an error."),
+	counted("postrider_saga_not_found_total", and(ofStore, "engine"), "Messages that were dead-lettered since their instance does not exist."),
 	histogram("postrider_saga_duration_seconds", "s", and(ofSaga, "kind", "status"), waitBuckets, "Time from the start of an instance to its end."),
+	histogram("postrider_saga_compensation_duration_seconds", "s", and(ofSaga, "kind", "status"), waitBuckets, "Time from when an instance turned back to its end."),
+	histogram("postrider_saga_step_duration_seconds", "s", and(ofSaga, "step", "outcome"), waitBuckets, "Time from the start of a step to its outcome; that of an undo includes the step."),
+	histogram("postrider_saga_timer_lag_seconds", "s", ofSaga, waitBuckets, "How late timers of instances are."),
+	histogram("postrider_saga_transition_seconds", "s", ofSaga, callBuckets, "Time to make a transition, without the commit."),
 }
 
 var operationMetrics = []Metric{

@@ -73,7 +73,7 @@ func unknownMetrics(query string) (unknown []string) {
 
 var (
 	alertNames  = regexp.MustCompile(`- alert: (\w+)`)
-	runbookURLs = regexp.MustCompile(`runbook_url: "([^"]+)"`)
+	runbookURLs = regexp.MustCompile(`runbook_url: "https://github\.com/postrider/postrider/blob/main/([^"]+)"`)
 )
 
 // TestAlertsAreComplete: each alert uses metrics that exist, and has a test in which it fires, a row on the page, and a runbook

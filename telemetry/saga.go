@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
@@ -13,7 +14,11 @@ import (
 // Saga returns the observer of an engine of package saga, whose database is the given store.
 func (t *Telemetry) Saga(storeName string) *saga.Observer {
 	i := &sagaInstruments{t: t, store: storeName, known: make(map[string]bool)}
-	return &saga.Observer{Transitioned: i.onTransitioned}
+	return &saga.Observer{
+		Transitioned: i.onTransitioned,
+		NotFound:     func(engine string) { i.add("postrider_saga_not_found_total", 1, []string{storeName, engine}) },
+		Conflicted:   func(name string) { i.add("postrider_saga_conflicts_total", 1, []string{storeName, name}) },
+	}
 }
 
 type sagaInstruments struct {
@@ -30,39 +35,80 @@ var sagaOutcomes = map[string]string{
 	"step.released": "released", "late": "late",
 }
 
+// sagaCauses are the causes for which an instance is compensated, and operatorEntry begins the names of operators' entries.
+var sagaCauses = []string{"refused", "timed out", "failed", "cancelled", "operator"}
+
+const operatorEntry = "operator."
+
 func (i *sagaInstruments) onTransitioned(s saga.Transitioned) {
 	of := []string{i.store, s.Saga}
-	kind := []string{i.store, s.Saga, strconv.Itoa(s.Version), string(s.Kind)}
 	if i.first(of) {
-		i.add("postrider_saga_late_effect_total", 0, of)
-		i.add("postrider_saga_timed_out_total", 0, and(of, "deadline"))
-		i.add("postrider_saga_ended_total", 0, and(kind, string(store.SagaCompleted), ""))
+		i.begin(&s, of)
 	}
-	for _, e := range s.Entries {
-		step, _, _ := strings.Cut(e.Step, "#") // of a further generation
-		switch outcome := sagaOutcomes[e.Name]; {
-		case e.Name == "started":
-			i.add("postrider_saga_started_total", 1, kind)
-		case e.Name == string(store.SagaCompleted), e.Name == string(store.SagaCompensated), e.Name == string(store.SagaAbandoned):
-			i.add("postrider_saga_ended_total", 1, and(kind, e.Name, s.Cause))
-			i.t.histogram("postrider_saga_duration_seconds", and(of, string(s.Kind), e.Name)...).record(context.Background(), s.Age.Seconds())
-		case e.Name == "command.sent", e.Name == "undo.sent", e.Name == "waiting":
-			direction := string(store.SagaForward)
-			if e.Name == "undo.sent" {
-				direction = string(store.SagaBack)
-			}
-			i.add("postrider_saga_attempts_total", 1, and(of, step, direction))
-			i.add("postrider_saga_timed_out_total", 0, and(of, step))
-		case e.Name == "timed out":
-			i.add("postrider_saga_timed_out_total", 1, and(of, step))
-			i.add("postrider_saga_steps_total", 1, and(of, step, "unknown"))
-		case e.Name == "turned back" && step == "" && e.Text == "timed out", e.Name == "deadline":
-			i.add("postrider_saga_timed_out_total", 1, and(of, "deadline"))
-		case outcome != "":
-			i.add("postrider_saga_steps_total", 1, and(of, step, outcome))
-			if outcome == "late" && strings.HasPrefix(e.Text, "done") && (s.Status == store.SagaCompensated || s.Status == store.SagaAbandoned) {
-				i.add("postrider_saga_late_effect_total", 1, of)
-			}
+	i.record("postrider_saga_transition_seconds", s.Took, of)
+	i.record("postrider_saga_timer_lag_seconds", s.TimerLag, of)
+	for n := range s.Entries {
+		since := time.Duration(0)
+		if n < len(s.Since) {
+			since = s.Since[n]
+		}
+		i.onEntry(&s, &s.Entries[n], since, of)
+	}
+}
+
+// kindOf returns the labels of counts of instances.
+func kindOf(s *saga.Transitioned, of []string) []string {
+	return and(of, strconv.Itoa(s.Version), string(s.Kind))
+}
+
+// begin exports the counters of a saga as 0.
+func (i *sagaInstruments) begin(s *saga.Transitioned, of []string) {
+	i.add("postrider_saga_late_effect_total", 0, of)
+	i.add("postrider_saga_conflicts_total", 0, of)
+	i.add("postrider_saga_not_found_total", 0, []string{i.store, s.Engine})
+	i.add("postrider_saga_timed_out_total", 0, and(of, "deadline"))
+	kind := kindOf(s, of)
+	i.add("postrider_saga_ended_total", 0, and(kind, string(store.SagaCompleted), ""))
+	for _, cause := range sagaCauses {
+		i.add("postrider_saga_ended_total", 0, and(kind, string(store.SagaCompensated), cause))
+	}
+}
+
+// onEntry counts an entry of the history, whose step was started a while ago.
+func (i *sagaInstruments) onEntry(s *saga.Transitioned, e *store.SagaEntry, since time.Duration, of []string) {
+	step := saga.StepName(e.Step)
+	kind := kindOf(s, of)
+	switch outcome := sagaOutcomes[e.Name]; {
+	case e.Name == "started":
+		i.add("postrider_saga_started_total", 1, kind)
+	case e.Name == string(store.SagaCompleted), e.Name == string(store.SagaCompensated), e.Name == string(store.SagaAbandoned):
+		i.add("postrider_saga_ended_total", 1, and(kind, e.Name, s.Cause))
+		i.record("postrider_saga_duration_seconds", max(s.Age, 1), and(of, string(s.Kind), e.Name))
+		i.record("postrider_saga_compensation_duration_seconds", s.TurnedBack, and(of, string(s.Kind), e.Name))
+	case e.Name == "command.sent", e.Name == "undo.sent", e.Name == "waiting":
+		direction := string(store.SagaForward)
+		if e.Name == "undo.sent" {
+			direction = string(store.SagaBack)
+		}
+		i.add("postrider_saga_attempts_total", 1, and(of, step, direction))
+		i.add("postrider_saga_timed_out_total", 0, and(of, step))
+	case e.Name == "timed out":
+		i.add("postrider_saga_timed_out_total", 1, and(of, step))
+		i.add("postrider_saga_steps_total", 1, and(of, step, "unknown"))
+	case e.Name == "turned back" && step == "" && e.Text == "timed out", e.Name == "deadline":
+		i.add("postrider_saga_timed_out_total", 1, and(of, "deadline"))
+	case strings.HasPrefix(e.Name, operatorEntry):
+		verb, result := strings.TrimPrefix(e.Name, operatorEntry), "applied"
+		if verb == "refused" {
+			result = verb
+			verb, _, _ = strings.Cut(e.Text, ":")
+		}
+		i.add("postrider_saga_operator_total", 1, and(of, verb, result))
+	case outcome != "":
+		i.add("postrider_saga_steps_total", 1, and(of, step, outcome))
+		i.record("postrider_saga_step_duration_seconds", since, and(of, step, outcome))
+		if outcome == "late" && strings.HasPrefix(e.Text, "done") && (s.Status == store.SagaCompensated || s.Status == store.SagaAbandoned) {
+			i.add("postrider_saga_late_effect_total", 1, of)
 		}
 	}
 }
@@ -79,6 +125,13 @@ func (i *sagaInstruments) first(of []string) bool {
 
 func (i *sagaInstruments) add(name string, n int64, labels []string) {
 	i.t.counters[name].Add(context.Background(), n, i.t.set(name, labels))
+}
+
+// record records how long something took, unless it did not happen.
+func (i *sagaInstruments) record(name string, took time.Duration, labels []string) {
+	if took > 0 {
+		i.t.histogram(name, labels...).record(context.Background(), took.Seconds())
+	}
 }
 
 // readSagas reads what a store has of sagas. It leaves them out if it cannot: a relay's role in the database may have no right to.

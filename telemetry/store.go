@@ -192,6 +192,11 @@ func (w *watch) export(r *reading) {
 	for _, c := range s.consumers[:min(len(s.consumers), maxRelays)] {
 		r.set("postrider_consumer_remembered_ids", float64(c.Remembered.N), name, c.Name)
 		r.set("postrider_consumer_remembered_oldest_seconds", c.Oldest.Seconds(), name, c.Name)
+		missing := int64(0)
+		for i := range c.Positions {
+			missing += c.Positions[i].Missing
+		}
+		r.set("postrider_consumer_missing_messages_total", float64(missing), name, c.Name)
 	}
 	w.exportSagas(r, s)
 }

@@ -25,11 +25,11 @@ import (
 // world is a process with telemetry.
 type world struct {
 	*telemetry.Telemetry
-	t         *testing.T
+	t         testing.TB
 	providers *export.Providers
 }
 
-func newWorld(t *testing.T, c telemetry.Config) *world {
+func newWorld(t testing.TB, c telemetry.Config) *world {
 	t.Helper()
 	p, err := export.Open(t.Context(), export.Config{Prometheus: true, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
@@ -81,7 +81,7 @@ func (w *world) series() (n int) {
 	return n
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -295,4 +295,28 @@ func wantDescribed(t *testing.T, lines []string) {
 			}
 		}
 	}
+}
+
+// TestLargeCall: of a call of a thousand messages, all are counted, and the latencies of about a hundred are recorded, from its first
+// message to its last ones.
+func TestLargeCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, telemetry.Config{})
+	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "r"})
+	var attempts []relay.Attempt
+	now := time.Now()
+	for n := range 1000 {
+		m := &postrider.Message{Type: "t", CreatedAt: now.Add(-time.Duration(1000-n) * time.Hour)}
+		outcome := relay.AttemptDelivered
+		if n >= 990 {
+			outcome = relay.AttemptRetried
+		}
+		attempts = append(attempts, relay.Attempt{Message: m, Outcome: outcome})
+	}
+	o.Attempted(o.Attempting(t.Context(), []*postrider.Message{attempts[0].Message}), relay.Attempted{Attempts: attempts})
+	const of = `relay="r",side="relay",store="main"`
+	w.wantValue(`postrider_relay_attempts_total{outcome="delivered",`+of+`}`, "990")
+	w.wantValue(`postrider_relay_attempts_total{outcome="retried",`+of+`}`, "10")
+	w.wantValue(`postrider_relay_latency_seconds_count{`+of+`}`, "124")
+	w.wantValue(`postrider_relay_batch_messages_sum{`+of+`}`, "1000")
 }

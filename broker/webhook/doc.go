@@ -22,13 +22,15 @@
 //
 //	2xx                                    accepted
 //	408, 425, 429 and 5xx                  retried, after Retry-After if the response has it
+//	429 and 503 with Retry-After, for      Unavailable for this time: the relay waits, and counts no attempt
+//	three keys in a row
 //	other 4xx                              dead-lettered
 //	3xx                                    retried; redirects are not followed, correct the URL
 //	connection lost, no answer in time     retried, or Unavailable if no other request was answered meanwhile
 //	no connection, certificate rejected,
 //	address not allowed                    Unavailable
 //
-// Any answer, whatever its status, shows that the receiver is available, and affects only its own message.
+// Any other answer, whatever its status, shows that the receiver is available, and affects only its own message.
 //
 // # Allowed addresses
 //

@@ -59,10 +59,10 @@ func (p *Publisher) send(ctx context.Context, m *postrider.Message, now time.Tim
 	x.status = resp.StatusCode
 	x.text, _ = io.ReadAll(io.LimitReader(resp.Body, excerpt))
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
-	if resp.StatusCode/100 == 2 {
-		return x, nil
+	if resp.StatusCode/100 != 2 {
+		err = refused(resp, x.text)
 	}
-	return x, refused(resp, x.text)
+	return x, p.throttle.judge(m, resp.StatusCode, err)
 }
 
 func (p *Publisher) request(ctx context.Context, m *postrider.Message, body []byte, now time.Time) (*http.Request, error) {

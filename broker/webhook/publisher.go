@@ -32,6 +32,7 @@ type Publisher struct {
 	// answered is the time of the last answer, whatever its status, in nanoseconds since began.
 	answered atomic.Int64
 	began    time.Time
+	throttle throttle
 
 	closing chan struct{}
 	ended   chan struct{}  // closed when the first Close returns

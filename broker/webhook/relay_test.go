@@ -101,3 +101,38 @@ func TestPoisonedKeysDoNotStopOthers(t *testing.T) {
 		t.Errorf("waited a minute for %d messages of keys that do not fail, %d arrived", others, len(arrived))
 	}
 }
+
+// TestReceiverThatAsksToWait: a receiver that asks to wait for three keys in a row is unavailable for that time. It is available for
+// others as long as it asks only for one key, and as soon as it answers otherwise.
+func TestReceiverThatAsksToWait(t *testing.T) {
+	t.Parallel()
+	url := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		if strings.HasPrefix(req.Header.Get("Idempotency-Key"), "good") {
+			return
+		}
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	p := open(t, webhook.Config{URL: url, PlainHTTP: true, Allow: loopback})
+	for i, step := range []struct {
+		key  string
+		want postrider.OutcomeKind
+	}{
+		{"one", postrider.Retried}, {"one", postrider.Retried}, {"one", postrider.Retried}, {"two", postrider.Retried},
+		{"good", postrider.Delivered},
+		{"one", postrider.Retried}, {"two", postrider.Retried}, {"three", postrider.BrokerUnavailable}, {"one", postrider.BrokerUnavailable},
+		{"good", postrider.Delivered}, {"four", postrider.Retried},
+	} {
+		m := message()
+		m.ID, m.Key = fmt.Sprint(step.key, i), step.key
+		var err error
+		if errs := p.Publish(t.Context(), []*postrider.Message{m}); errs != nil {
+			err = errs[0]
+		}
+		o := postrider.OutcomeOf(err)
+		if o.Kind != step.want || o.Kind != postrider.Delivered && o.After != 7*time.Second {
+			t.Errorf("step %d, key %s: %v after %s, want %v", i, step.key, o.Kind, o.After, step.want)
+		}
+	}
+}

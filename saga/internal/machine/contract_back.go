@@ -10,7 +10,7 @@ import (
 
 // turn changes the direction to back. What may have happened is undone like what has.
 func (t *tracking) turn(c Cause) {
-	t.s.Back, t.s.Cause, t.s.Deadline = true, &c, 0
+	t.s.Back, t.s.TurnedAt, t.s.Cause, t.s.Deadline = true, t.age, &c, 0
 	t.event("turned back", c.Step, string(c.Kind))
 	may := t.mayHaveHappened(c.Kind)
 	for _, e := range t.c.Events {

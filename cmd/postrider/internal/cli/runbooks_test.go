@@ -1,0 +1,76 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+)
+
+var (
+	shellBlocks = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
+	inlineCode  = regexp.MustCompile("`(postrider [^`]+)`")
+	shellWords  = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
+)
+
+// commandsIn returns the commands of a runbook, as arguments.
+func commandsIn(text string) (commands [][]string) {
+	var lines []string
+	for _, m := range shellBlocks.FindAllStringSubmatch(text, -1) {
+		lines = append(lines, strings.Split(m[1], "\n")...)
+	}
+	for _, m := range inlineCode.FindAllStringSubmatch(text, -1) {
+		lines = append(lines, m[1])
+	}
+	for _, line := range lines {
+		if rest, ours := strings.CutPrefix(line, "postrider "); ours {
+			var args []string
+			for _, word := range shellWords.FindAllString(rest, -1) {
+				args = append(args, strings.Trim(word, `"'`))
+			}
+			commands = append(commands, args)
+		}
+	}
+	return commands
+}
+
+// TestRunbookCommands: the commands of runbooks are understood, in a database with what they are about. That they fix the fault is shown
+// where the alert is provoked.
+func TestRunbookCommands(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewPostgres(t) // which has the most checks
+	clitest.OK(t, "migrate", "--store", url)
+	clitest.PublishKeys(t, url, "order/42", "order/43")
+	clitest.Hold(t, url, "to-nats")
+	config := clitest.WriteFile(t, "store: {url: \""+url+"\"}\nrelays: [{name: to-nats, publisher: \"nats://127.0.0.1:1?stream=S\"}]\n")
+	files, err := filepath.Glob("../../../../docs/operations/runbooks/*.md")
+	clitest.Must(t, err)
+	seen := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		clitest.Must(t, err)
+		for _, args := range commandsIn(string(text)) {
+			if len(args) == 1 && args[0] == "relay" { // the program, not a command to type
+				continue
+			}
+			seen++
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "/etc/postrider.yaml", config)
+			}
+			if args[0] == "relay" && len(args) > 1 && strings.HasPrefix(args[1], "-") { // runs until it is ended
+				args = append(args, "--help")
+			}
+			r := clitest.Invocation{Stdin: "yes\n", Terminal: true, Environ: []string{"POSTRIDER_STORE_URL=" + url}, Args: args}.Run(t)
+			if r.Code == program.ExitUsage {
+				t.Errorf("%s: postrider %s: %s", filepath.Base(file), strings.Join(args, " "), r.Err)
+			}
+		}
+	}
+	if seen < 40 {
+		t.Errorf("%d commands were found", seen)
+	}
+}

@@ -1,0 +1,27 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/telemetry"
+)
+
+// BenchmarkAttempted is the cost of a batch of a thousand messages.
+func BenchmarkAttempted(b *testing.B) {
+	w := newWorld(b, telemetry.Config{})
+	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "r", System: "nats"})
+	msgs, attempts := make([]*postrider.Message, 1000), make([]relay.Attempt, 1000)
+	for i := range msgs {
+		msgs[i] = &postrider.Message{ID: fmt.Sprint(i), Type: "t", CreatedAt: time.Now().Add(-time.Duration(i) * time.Millisecond)}
+		attempts[i] = relay.Attempt{Message: msgs[i], Outcome: relay.AttemptDelivered}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Attempted(o.Attempting(b.Context(), msgs), relay.Attempted{Attempts: attempts, Took: time.Millisecond})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/msg")
+}
