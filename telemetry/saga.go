@@ -57,7 +57,9 @@ func (i *sagaInstruments) onTransitioned(s saga.Transitioned) {
 }
 
 // kindOf returns the labels of counts of instances.
-func kindOf(s *saga.Transitioned, of []string) []string { return and(of, strconv.Itoa(s.Version), string(s.Kind)) }
+func kindOf(s *saga.Transitioned, of []string) []string {
+	return and(of, strconv.Itoa(s.Version), string(s.Kind))
+}
 
 // begin exports the counters of a saga as 0.
 func (i *sagaInstruments) begin(s *saga.Transitioned, of []string) {
