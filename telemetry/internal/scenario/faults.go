@@ -38,7 +38,7 @@ func (s *System) deliveryFaults() []Fault {
 				{"PostriderRelayNotRunning", "relay", "mails"}, {"PostriderDeliveryLate", "relay", "mails"},
 				{"PostriderDeliveryLateSlowBurn", "relay", "mails"},
 			},
-			Provoke: s.stops["mails"], Fix: func() { s.start(s.main, "mails", relay.Config{}) },
+			Provoke: s.stopOf("mails"), Fix: func() { s.start(s.main, "mails", relay.Config{}) },
 		},
 		{
 			Name: "outcomes cannot be recorded", Alerts: []Alert{{"PostriderRelayStalled", "relay", "stalled"}},
@@ -88,7 +88,7 @@ func (s *System) discard(name string) {
 
 // restart replaces the process of a relay by one that sees the database as p does.
 func (s *System) restart(p place, name string) {
-	s.stops[name]()
+	s.stopOf(name)()
 	s.start(p, name, relay.Config{})
 }
 
@@ -124,7 +124,7 @@ func (s *System) deploy() (stop func()) {
 	return s.run(func(ctx context.Context) error {
 		for range 3 {
 			sleep(ctx, 2*time.Second)
-			old := s.stops["rolling"]
+			old := s.stopOf("rolling")
 			s.start(s.main, "rolling", relay.Config{})
 			sleep(ctx, 2*time.Second)
 			old()
@@ -148,7 +148,7 @@ func (s *System) consumerFaults() []Fault {
 
 // expire makes the broker remove messages while the consumer "archive" is away.
 func (s *System) expire() {
-	s.stops["archive"]()
+	s.stopOf("archive")()
 	var more []*postrider.Message
 	for n := range 10 {
 		more = append(more, &postrider.Message{ID: fmt.Sprint("archived", n), Type: "t", Topic: "archive", Key: fmt.Sprint(n), Time: time.Now()})
@@ -187,5 +187,5 @@ func (s *System) consume(name string, from *memorybroker.Broker, c memorybroker.
 	must(s.tb, err)
 	must(s.tb, consumer.HandleFunc("t", func(context.Context, *memory.Tx, *postrider.Message) error { return nil }))
 	unwatch, end := s.telemetry.WatchConsumer(mainStore, consumer), s.run(consumer.Run)
-	s.stops[name] = func() { end(); unwatch() }
+	s.process(name, func() { end(); unwatch() })
 }

@@ -69,7 +69,23 @@ type System struct {
 	gate              *gate
 	disk              *disk // nil if this user may not mount a file system
 	sagas             *sagas
-	stops             map[string]func() // of processes, by relay or consumer
+
+	mu    sync.Mutex
+	stops map[string]func() // of processes, by relay or consumer
+}
+
+// process records how to stop the process of a relay or consumer.
+func (s *System) process(name string, stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops[name] = stop
+}
+
+// stopOf returns what stops the process of a relay or consumer.
+func (s *System) stopOf(name string) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stops[name]
 }
 
 // Start starts a system, whose processes export through t, and constant load.
@@ -182,7 +198,7 @@ func (s *System) start(p place, name string, c relay.Config) {
 		}
 	}
 	unwatch, end := s.telemetry.WatchRelay(p.name, r), s.run(r.Run)
-	s.stops[name] = func() { end(); unwatch() }
+	s.process(name, func() { end(); unwatch() })
 }
 
 func handle(_ context.Context, m *postrider.Message) error {

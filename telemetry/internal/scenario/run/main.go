@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postrider/postrider/telemetry"
@@ -71,10 +72,17 @@ func alertsOf(f scenario.Fault) string {
 }
 
 // process is a scenario.TB.
-type process struct{ ends []func() }
+type process struct {
+	mu   sync.Mutex
+	ends []func()
+}
 
 func (p *process) end() {
-	for _, f := range slices.Backward(p.ends) {
+	p.mu.Lock()
+	ends := p.ends
+	p.ends = nil
+	p.mu.Unlock()
+	for _, f := range slices.Backward(ends) {
 		f()
 	}
 }
@@ -100,7 +108,11 @@ func (p *process) TempDir() string {
 }
 
 // Cleanup implements scenario.TB.
-func (p *process) Cleanup(f func()) { p.ends = append(p.ends, f) }
+func (p *process) Cleanup(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ends = append(p.ends, f)
+}
 
 // Error implements scenario.TB.
 func (*process) Error(args ...any) { log.Println(args...) }
