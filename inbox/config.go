@@ -18,6 +18,10 @@ type ConsumerConfig struct {
 	// consumer of the same name on the same database share its work. No relay of that database may have this name.
 	Name string
 
+	// Disabled switches the consumer off: Run does nothing until it is told to stop. The messages wait in the broker, for as long as it
+	// keeps them, and parked messages in the database. Default: false.
+	Disabled bool
+
 	// Dedup selects how the consumer detects duplicates. Default: ByID.
 	Dedup Dedup
 	// KeepIDs is how long the consumer keeps the ID of a consumed message. It must be at least the source's redelivery

@@ -188,6 +188,11 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	if c.life.Err() != nil {
 		return nil // stopped before it began
 	}
+	if c.cfg.Disabled {
+		c.cfg.Logger.Warn("consumer is switched off by its configuration and does nothing", "consumer", c.cfg.Name)
+		<-c.life.Done()
+		return nil
+	}
 	if err := c.store.Enroll(ctx, c.cfg.Name); ctx.Err() != nil || c.life.Err() != nil {
 		return nil // stopped while it began
 	} else if err != nil {

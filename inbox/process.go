@@ -274,8 +274,8 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 				level, text = slog.LevelWarn, "message is discarded"
 			}
 			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's cause continues with its stack
-			c.cfg.Logger.Log(c.life, level, text, "consumer", c.cfg.Name, "message", m.ID, "type", m.Type, "key", m.Key,
-				"tenant", m.Tenant, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)
+			fields := append([]any{"consumer", c.cfg.Name}, attempt.LogFields(m, m.Key)...)
+			c.cfg.Logger.Log(c.life, level, text, append(fields, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)...)
 		}
 	}
 	c.store.Wake() // for messages that handlers published, and parked ones that are due

@@ -37,5 +37,6 @@
 //
 // The store is read in several steps while relays continue, so that the places can be of slightly different times. A message
 // that moves meanwhile is found where it was or where it is. A message in the log whose transaction committed late, after the
-// cursor passed its sequence, is delivered_or_skipped although a relay that is about to fetch it has not delivered it yet.
+// cursor passed its sequence, is delivered_or_skipped although a relay that is about to fetch it has not delivered it yet. When a cursor
+// passed a message is known to about a minute; see [Passed].
 package inspect

@@ -74,6 +74,8 @@ type Place struct {
 	Reason   string `json:"reason,omitempty"`
 	Cause    string `json:"cause,omitempty"`
 	Attempts int    `json:"attempts,omitzero"`
+	// Passed says when the relay's cursor passed a message that is delivered or skipped.
+	Passed *Passed `json:"passed,omitempty"`
 	// Ahead counts the messages that precede a waiting or queued message.
 	Ahead *Ahead `json:"messages_ahead,omitempty"`
 	// Owner is the process that holds the lease of the partition (store.Owner.ID); empty if none does.
@@ -107,6 +109,17 @@ type Ahead struct {
 	// AtLeast: there are more than were counted. AtMost: some of them may have been delivered already.
 	AtLeast bool `json:"at_least,omitzero"`
 	AtMost  bool `json:"at_most,omitzero"`
+}
+
+// Passed says when a cursor passed a message. A relay keeps no row for a delivered message: each of its processes notes once a minute how far
+// it came, less often if the log keeps messages for longer than a day. The message was delivered in this time, unless it was skipped. If it
+// was parked at first, or its transaction was committed later, it was delivered after this time.
+type Passed struct {
+	// After and Before bound the time.
+	After  time.Time `json:"after"`
+	Before time.Time `json:"before"`
+	// By is the process (store.Owner.ID), empty if it has not noted it yet, or ended before it could.
+	By string `json:"by,omitempty"`
 }
 
 // HeldKey describes a held key.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -49,7 +50,7 @@ func (l *located) place(ctx context.Context, r store.RelayStatus) (Place, error)
 		p.Next = Next{Code: NextProcess, Text: fmt.Sprintf("it has not begun with partition %d yet", l.partition())}
 		p.Actions = []Action{{Kind: ActionStart, Relay: p.Name}}
 	default:
-		l.byPosition(&p, r.Topics, partition)
+		return p, l.byPosition(ctx, &p, r.Topics, partition)
 	}
 	return p, nil
 }
@@ -63,18 +64,43 @@ func done(k store.Kind) string {
 }
 
 // byPosition explains a message by the cursor of its partition and by the topics that the relay takes now.
-func (l *located) byPosition(p *Place, topics []string, q *store.PartitionStatus) {
+func (l *located) byPosition(ctx context.Context, p *Place, topics []string, q *store.PartitionStatus) (err error) {
 	takes := len(topics) == 0 || store.MatchTopics(topics, l.message.Topic)
 	switch {
 	case !takes:
 		p.State, p.Topics, p.Next = NotTaken, topics, Next{Code: NextNothing, Text: "nothing: the relay skips it"}
 	case l.message.Sequence <= q.Position:
 		p.State, p.Next = DeliveredOrSkipped, Next{Code: NextNothing, Text: "nothing: the relay has passed it"}
+		p.Passed, err = l.passed(ctx, p.Name, q)
 	default:
 		p.State, p.Since = Waiting, l.message.CreatedAt
 		p.Ahead = &Ahead{N: max(q.Backlog.N-1, 0), AtLeast: q.Backlog.AtLeast, AtMost: !q.Backlog.AtLeast}
 		p.await(Next{Code: NextDelivery}, "", "delivered")
 	}
+	return err
+}
+
+// passed says when the cursor of a relay's partition passed the message; nil if the relay began after it.
+func (l *located) passed(ctx context.Context, name string, q *store.PartitionStatus) (*Passed, error) {
+	if q.Settlements == 0 {
+		return nil, nil
+	}
+	out := &Passed{After: l.message.CreatedAt, Before: l.status.Now.Add(-q.SettledAgo)}
+	op := store.Operation{Method: "Explain", Doing: "find out when relay " + name + " passed the message"}
+	err := l.store.View(ctx, op, func(r store.Reader) error {
+		at, note, err := stored.FindPassed(ctx, r, name, q.Partition, l.message.Sequence, l.message.CreatedAt)
+		if !at.IsZero() && at.Before(out.Before) {
+			out.Before = at
+		}
+		if note != nil {
+			out.By = note.By
+			if note.Since.After(out.After) {
+				out.After = note.Since
+			}
+		}
+		return err
+	})
+	return out, err
 }
 
 // redrives says how a message was dead-lettered and redriven, in order of time.

@@ -30,6 +30,10 @@ type Config struct {
 	// relay of the same name on the same outbox share its work. No consumer of that database may have this name.
 	Name string
 
+	// Disabled switches the relay off: Run does nothing until it is told to stop, and the outbox does not know of this process. The
+	// messages wait in the outbox. For a relay that is to stop in all processes for a while, see package pause. Default: false.
+	Disabled bool
+
 	// Publisher is where the messages go. Without one, the relay passes them to handlers in this process (Handle, HandleFunc).
 	// A relay has one destination. For several destinations, run several relays on the same outbox: each has its own progress,
 	// so a broker that is down stops only its own relay.

@@ -14,8 +14,8 @@ type drain struct {
 // Drain waits until all messages that were committed before the call, in this process's share of the partitions, are settled:
 // delivered, parked or dead-lettered. The share is all partitions if no other process is alive; Drain waits until the process
 // holds it, which takes up to a LeaseTTL after another process has died. The relay continues working. Drain does not wait for
-// parked messages. While the destination is unavailable, or the relay is paused, it waits for that to end. Errors: that of ctx; ErrStopped if the
-// relay ends first.
+// parked messages. While the destination is unavailable, or the relay is paused, it waits for that to end; while the relay is switched off
+// (Config.Disabled), for ctx. Errors: that of ctx; ErrStopped if the relay ends first.
 func (r *Relay) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	d := &drain{from: r.rounds + 1, marks: make(map[*partition]uint64), done: make(chan struct{})}

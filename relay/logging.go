@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -80,8 +81,9 @@ func (r *Relay) logFailure(it *item, o *schedule.Outcome, v *result) {
 			return
 		}
 	}
-	r.cfg.Logger.Log(r.life, level, text, "relay", r.cfg.Name, "message", it.Message.ID, "type", it.Message.Type, "key", it.Key,
-		"tenant", it.Message.Tenant, "attempt", it.Attempts+1, "reason", reason, "next_attempt_in", o.After, "cause", firstLine(v.cause))
+	fields := append([]any{"relay", r.cfg.Name}, attempt.LogFields(it.Message.Message, it.Key)...)
+	r.cfg.Logger.Log(r.life, level, text, append(fields,
+		"attempt", it.Attempts+1, "reason", reason, "next_attempt_in", o.After, "cause", firstLine(v.cause))...)
 }
 
 // logSuppressed logs how many lines logFailure has left out.

@@ -57,6 +57,25 @@ func TestFailedAttemptIsLogged(t *testing.T) {
 	})
 }
 
+// TestFailureNamesItsMessage: with its versions, and the messages that it belongs to.
+func TestFailureNamesItsMessage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r, text := b.logged(relay.Config{MaxAttempts: 2})
+		handle(t, r, func(context.Context, *postrider.Message) error { return errBoom })
+		m := b.msg("k")
+		m.SchemaVersion, m.AggregateVersion, m.CorrelationID, m.CausationID = 3, 7, "c-1", "m-0"
+		b.publish(m)
+		stop := b.start(r)
+		pass(time.Minute)
+		stop()
+		if n := strings.Count(text.String(), "schema_version=3 aggregate_version=7 correlation=c-1 causation=m-0 attempt"); n != 2 {
+			t.Errorf("%d lines name the message, want 2:\n%s", n, text)
+		}
+	})
+}
+
 // TestManyFailedAttemptsFillNoLog: a thousand attempts that fail at once are logged as a few lines and a count of the others.
 func TestManyFailedAttemptsFillNoLog(t *testing.T) {
 	t.Parallel()

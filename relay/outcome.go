@@ -181,9 +181,8 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 // dead says that a message is dead-lettered.
 func (r *Relay) dead(it *item, o schedule.Outcome, reason string) schedule.Outcome {
 	o.Kind, o.Reason = schedule.Dead, reason
-	m := &it.Message
-	r.cfg.Logger.Error("message is dead", "relay", r.cfg.Name, "message", m.ID, "type", m.Type, "key", it.Key,
-		"tenant", m.Tenant, "attempts", o.Attempts, "reason", reason, "cause", firstLine(o.Cause))
+	fields := append([]any{"relay", r.cfg.Name}, attempt.LogFields(it.Message.Message, it.Key)...)
+	r.cfg.Logger.Error("message is dead", append(fields, "attempts", o.Attempts, "reason", reason, "cause", firstLine(o.Cause))...)
 	return o
 }
 

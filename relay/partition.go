@@ -20,6 +20,7 @@ type partition struct {
 	ctx    context.Context
 	end    context.CancelFunc
 
+	noted   int64        // position of the cursor up to which the progress is noted
 	fetched store.Cursor // Next of the last batch
 	more    bool         // the last fetch left messages unread
 	reading bool         // a fetch is in progress
@@ -30,7 +31,7 @@ type partition struct {
 
 // hold begins the work on a partition whose lease was granted; asked is when it was requested.
 func (r *Relay) hold(l *store.Lease, asked time.Time) {
-	p := &partition{Partition: r.sched.Hold(l), fetched: l.Cursor, more: true}
+	p := &partition{Partition: r.sched.Hold(l), noted: l.Cursor.Position, fetched: l.Cursor, more: true}
 	p.ctx, p.end = context.WithCancel(attempt.WithLease(r.calls, attempt.Lease{Partition: l.Partition, Token: l.Token}))
 	p.setFilter(l.Filter, r.cfg.Topics)
 	r.extend(p, asked)

@@ -185,6 +185,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.life.Err() != nil {
 		return nil // stopped before it began
 	}
+	if r.cfg.Disabled {
+		r.idle(ctx)
+		return nil
+	}
 	total, err := r.store.Partitions(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -197,13 +201,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer endBackground()
-	loops.Go(func() { r.fetchLoop(background) })
-	loops.Go(func() { r.dueLoop(background) })
-	loops.Go(func() { r.listen(background) })
-	loops.Go(func() { r.maintainLoop(background) })
-	loops.Go(func() { r.slowLoop(background) })
-	loops.Go(func() { r.gateLoop(background) })
-	for _, f := range r.background {
+	own := []func(context.Context){r.fetchLoop, r.dueLoop, r.listen, r.maintainLoop, r.progressLoop, r.slowLoop, r.gateLoop}
+	for _, f := range append(own, r.background...) {
 		loops.Go(func() { f(background) })
 	}
 	settled := make(chan struct{})
@@ -231,6 +230,15 @@ func (r *Relay) Run(ctx context.Context) error {
 	return errors.Join(r.refused, err)
 }
 
+// idle waits until the relay is told to stop.
+func (r *Relay) idle(ctx context.Context) {
+	r.cfg.Logger.Warn("relay is switched off by its configuration and does nothing", "relay", r.cfg.Name)
+	select {
+	case <-ctx.Done():
+	case <-r.life.Done():
+	}
+}
+
 // begin records that the relay runs, unless it cannot.
 func (r *Relay) begin() error {
 	r.mu.Lock()
@@ -238,11 +246,13 @@ func (r *Relay) begin() error {
 	switch {
 	case r.started:
 		return ErrStarted
+	case r.cfg.Disabled:
 	case r.publish == nil && !r.handlers.Some():
 		return fmt.Errorf("relay %s: %w", r.cfg.Name, ErrNoDestination)
-	}
-	if err := r.fitTx(); err != nil {
-		return err
+	default:
+		if err := r.fitTx(); err != nil {
+			return err
+		}
 	}
 	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
 	r.started = true
@@ -331,7 +341,7 @@ func (r *Relay) Stop(ctx context.Context) error {
 }
 
 // Ready returns nil if the relay works: the store has answered recently enough that the relay's leases hold. Otherwise the
-// error says what is missing.
+// error says what is missing. A relay that is switched off (Config.Disabled) is ready when it runs.
 func (r *Relay) Ready() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -340,6 +350,7 @@ func (r *Relay) Ready() error {
 		return fmt.Errorf("relay %s: not started", r.cfg.Name)
 	case r.life.Err() != nil:
 		return fmt.Errorf("relay %s: stopping", r.cfg.Name)
+	case r.cfg.Disabled:
 	case !r.leased:
 		return fmt.Errorf("relay %s: the store has not answered", r.cfg.Name)
 	case time.Since(r.lastHeartbeat) >= r.cfg.leaseLife():

@@ -38,6 +38,8 @@ type Config struct {
 	// function makes the data larger than before and than this is stuck; of a local step, it is a failed attempt. A signal
 	// beyond it is dead-lettered. Default: 256 KiB.
 	MaxState int
+	// MaxItems is the largest number of items of an Each; more refuse the step. Default: 1,000.
+	MaxItems int
 	// Grace is how long a process waits after its start before it decides about a timeout of a contract, if the broker of an event
 	// cannot say whether everything was read. Default: 1 min.
 	Grace time.Duration
@@ -86,7 +88,7 @@ func (c Config) complete() (Config, error) {
 		defaultValue int
 	}{
 		{"UndoAttempts", &c.UndoAttempts, 20}, {"LocalAttempts", &c.LocalAttempts, 10}, {"MaxSignals", &c.MaxSignals, 64},
-		{"MaxState", &c.MaxState, 256 << 10},
+		{"MaxState", &c.MaxState, 256 << 10}, {"MaxItems", &c.MaxItems, 1000},
 	} {
 		if *n.value < 0 {
 			faults = append(faults, fmt.Errorf("saga: %s must not be negative, is %d", n.name, *n.value))
@@ -104,6 +106,6 @@ func (e *Engine[Tx]) policy() machine.Policy {
 	return machine.Policy{
 		StepTimeout: c.StepTimeout, UndoTimeout: c.UndoTimeout, UndoAttempts: c.UndoAttempts, LocalAttempts: c.LocalAttempts,
 		StuckAfter: c.StuckAfter, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax, MaxSignals: c.MaxSignals,
-		MaxState: c.MaxState, Check: e.box.Check,
+		MaxState: c.MaxState, MaxItems: c.MaxItems, Check: e.box.Check,
 	}
 }

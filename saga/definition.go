@@ -67,6 +67,9 @@ func (d Definition[D]) Compile() (*machine.Definition, error) {
 		Name: d.Name, Version: d.Version, Deadline: d.Deadline, Steps: built(d.Steps), Decode: decode[D], Encode: encode,
 		OnCompleted: builder(d.OnCompleted), OnCompensated: builder(d.OnCompensated),
 	}
+	if d.Key != nil {
+		m.Key = func(data any) string { return d.Key(*data.(*D)) }
+	}
 	if err := m.Complete(); err != nil {
 		return nil, err
 	}

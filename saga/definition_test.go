@@ -26,6 +26,8 @@ type (
 	parallel = saga.Parallel[Order]
 	await    = saga.Await[Order, Reservation]
 	ask      = saga.Ask[Order]
+	each     = saga.Each[Order, Order]
+	child    = saga.Child[Order, Order]
 	steps    = []saga.Step[Order]
 )
 
@@ -36,6 +38,12 @@ var (
 )
 
 func stockOf(o Order) StockOrder { return StockOrder{o.SKU, o.Quantity} }
+
+func itself(o Order) []Order { return []Order{o} }
+
+func idOf(o Order) string { return o.ID }
+
+func same(o Order) Order { return o }
 
 func nothing(context.Context, *memory.Tx, *Order) error { return nil }
 
@@ -85,6 +93,22 @@ func TestValidate(t *testing.T) {
 		"parallel of one": {steps: steps{parallel{Name: "p", Steps: steps{ok}}}, want: []string{"step p: a Parallel needs at least 2 steps, has 1"}},
 		"pivot in parallel": {
 			steps: steps{parallel{Name: "p", Steps: steps{ok, pivot}}}, want: []string{"step p/pivot: a pivot cannot be inside a Parallel"}},
+		"each without anything": {steps: steps{each{Name: "e"}}, want: []string{"step e: Items or ID is nil", "step e: there are no steps"}},
+		"pivot and await in an each": {
+			steps: steps{each{Name: "e", Items: itself, ID: idOf, Window: -1, Steps: steps{pivot, await{Name: "a", Signal: reviewed, Timeout: 1}}}},
+			want:  []string{"step e/pivot: a pivot cannot be inside", "step e/a: an Await cannot be inside an Each", "step e: Window is -1"}},
+		"local without undo in an each": {
+			steps: steps{each{Name: "e", Items: itself, ID: idOf, Steps: steps{local{Name: "l", Do: nothing}}}}, want: []string{"step e/l: has no Undo"}},
+		"each in an each": {
+			steps: steps{each{Name: "e", Items: itself, ID: idOf, Steps: steps{each{Name: "e", Items: itself, ID: idOf, Steps: steps{
+				each{Name: "e", Items: itself, ID: idOf, Steps: steps{ok}}}}}}}, want: []string{"step e/e/e/ok: the path has up to 206 bytes"}},
+		"child without anything": {steps: steps{child{Name: "c"}}, want: []string{"step c: Data is nil", `saga  v0: the name ""`, "Saga is not a definition"}},
+		"child with a pivot": {
+			steps: steps{child{Name: "c", Saga: saga.Definition[Order]{Name: "inner", Version: 1, Steps: steps{pivot}}, Data: same}, ok},
+			want:  []string{"step c: saga inner has a pivot, so it may be impossible to undo"}},
+		"child with a pivot as the pivot, and after it": {steps: steps{
+			child{Name: "c", Saga: saga.Definition[Order]{Name: "inner", Version: 1, Steps: steps{pivot}}, Data: same, Pivot: true},
+			child{Name: "d", Saga: saga.Definition[Order]{Name: "inner", Version: 1, Steps: steps{pivot}}, Data: same}}},
 		"two pivots": {
 			steps: steps{pivot, request{Name: "r", Step: ReserveStock, Command: stockOf, Pivot: true}}, want: []string{"step r: is a second pivot"}},
 		"pivot after a case with a pivot": {
@@ -126,6 +150,8 @@ func everything() saga.Definition[Order] {
 				{Name: "account", Steps: steps{local{Name: "debit", Do: nothing, Undo: nothing}}}}},
 			pivot,
 			await{Name: "received", Signal: reviewed, Timeout: saga.NoTimeout},
+			each{Name: "lines", Items: itself, ID: idOf, Steps: steps{ok}, Window: 4},
+			child{Name: "bill", Saga: saga.Definition[Order]{Name: "billing", Version: 1, Steps: steps{ok}}, Data: same},
 		},
 		OnCompleted: saga.Announce(reviewed, func(o Order) Reservation { return Reservation{o.ID} }),
 	}

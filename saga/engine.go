@@ -72,17 +72,14 @@ func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range compiled.All() {
-		if s.Kind == machine.Local && s.TxType != reflect.TypeFor[Tx]() {
-			err = errors.Join(err, fmt.Errorf("saga %s v%d: step %s: its transactions are of type %s, those of the engine are of type %s",
-				d.Name, d.Version, s.Path, s.TxType, reflect.TypeFor[Tx]()))
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, s := range compiled.All() {
+		err = errors.Join(err, e.fits(s))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("saga %s v%d: %w", d.Name, d.Version, err)
+	}
 	versions := e.sagas[d.Name]
 	if versions == nil {
 		versions = make(map[int]*machine.Definition)
@@ -92,7 +89,20 @@ func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
 		return nil, fmt.Errorf("saga %s v%d: %w", d.Name, d.Version, ErrDuplicate)
 	}
 	versions[d.Version] = compiled
-	return &Saga[Tx, D]{engine: e, definition: d, compiled: compiled}, nil
+	return &Saga[Tx, D]{engine: e, compiled: compiled}, nil
+}
+
+// fits says why an engine cannot run a step.
+func (e *Engine[Tx]) fits(s *machine.Step) error {
+	switch {
+	case s.Kind == machine.Local && s.TxType != reflect.TypeFor[Tx]():
+		return fmt.Errorf("step %s: its transactions are of type %s, those of the engine are of type %s", s.Path, s.TxType, reflect.TypeFor[Tx]())
+	case s.Kind == machine.Child:
+		if own := e.sagas[s.Child.Name][s.Child.Version]; own == nil || own.Hash() != s.Child.Hash() {
+			return fmt.Errorf("step %s: register saga %s v%d before, with the same steps", s.Path, s.Child.Name, s.Child.Version)
+		}
+	}
+	return nil
 }
 
 // Relay lets a relay of the engine's outbox run the engine: timers, local steps, operators' verbs, and replies of participants
@@ -101,7 +111,7 @@ func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
 // then no other handlers of these events. Errors: ErrHoldKey; those of relay.HandleTxFunc.
 func (e *Engine[Tx]) Relay(r *relay.Relay) error {
 	errs := []error{e.refuseHeldKeys("relay "+r.Name(), r.OnDead()), r.Background(e.maintain)}
-	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb, typeTimer} {
+	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb, typeTimer, typeEnded, typeParent} {
 		errs = append(errs, relay.HandleTxFunc(r, messageType, e.handle))
 	}
 	types := e.eventTypes()

@@ -57,7 +57,10 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 	if err != nil {
 		return err
 	}
-	if stored == nil {
+	switch {
+	case stored == nil && m.Type == typeParent:
+		return e.neverStarted(ctx, tx, m)
+	case stored == nil:
 		return e.notFound(m)
 	}
 	t, r, err := e.prepare(stored, m)
@@ -69,6 +72,9 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 		if wanted, err := e.runLocal(ctx, tx, d, m, t, input.Reply); err != nil || !wanted {
 			return err
 		}
+	}
+	if m.Type == typeEnded { // from the engine's own outbox
+		input.Reply.Token = t.before.State.Token
 	}
 	if v := input.Verb; v != nil {
 		t.step, t.actor, t.note = v.Step, v.Actor, v.Reason
@@ -163,7 +169,7 @@ func (e *Engine[Tx]) load(ctx context.Context, tx Tx, m *postrider.Message) (*st
 // may be early; anything else is dead-lettered.
 func (e *Engine[Tx]) notFound(m *postrider.Message) error {
 	switch {
-	case m.Type == typeTimer || m.Type == typeLocal:
+	case m.Type == typeTimer || m.Type == typeLocal || m.Type == typeEnded:
 		e.cfg.Logger.Debug("saga: message of an instance that was purged", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID])
 		return nil
 	case m.Type == typeSignal && time.Since(m.Time) < e.cfg.EarlyFor:
@@ -189,15 +195,11 @@ func (e *Engine[Tx]) runLocal(
 	if path == "" || !t.before.State.Expects(reply.SentAs, undo, attempt) {
 		return false, nil
 	}
-	step := d.Step(path)
-	if step == nil || step.Kind != machine.Local {
-		return false, fmt.Errorf("saga %s v%d has no local step %s", d.Name, d.Version, path)
-	}
-	data, err := d.Decode(t.before.Data)
+	local, err := d.Local(&t.before, path, e.cfg.MaxState)
 	if err != nil {
-		return false, fmt.Errorf("read the data of instance %s: %w", t.identity.ID, err)
+		return false, err
 	}
-	run := step.Run
+	run := local.Step.Run
 	reply.Token, reply.Outcome = t.before.State.Token, machine.OutcomeDone
 	if e.tookTooLong(m.ID) {
 		reply.Outcome = machine.OutcomeFailed
@@ -205,12 +207,12 @@ func (e *Engine[Tx]) runLocal(
 		return true, nil
 	}
 	if undo {
-		run, reply.Outcome = step.RunUndo, machine.OutcomeUndone
+		run, reply.Outcome = local.Step.RunUndo, machine.OutcomeUndone
 	}
 	bounded, cancel := context.WithTimeout(ctx, e.cfg.LocalTimeout)
 	defer cancel()
 	err = e.store.Savepoint(bounded, tx, func(ctx context.Context, tx Tx) error {
-		return protect.Call(func() error { return run(ctx, tx, data) }, func(v any, stack string) error {
+		return protect.Call(func() error { return run(ctx, tx, local.Data) }, func(v any, stack string) error {
 			return fmt.Errorf("panic: %v\n%s", v, stack)
 		})
 	})
@@ -220,7 +222,7 @@ func (e *Engine[Tx]) runLocal(
 		e.mu.Unlock()
 		return true, errors.Join(postrider.Snooze(time.Millisecond), err)
 	}
-	return true, e.localOutcome(ctx, err, data, max(e.cfg.MaxState, len(t.before.Data)), reply)
+	return true, e.localOutcome(ctx, err, local, reply)
 }
 
 // tookTooLong says whether the local step of a message took too long and undid its transaction, so that only this process knows it.
@@ -233,12 +235,12 @@ func (e *Engine[Tx]) tookTooLong(message string) bool {
 	return overran
 }
 
-// localOutcome completes the reply of a local step, whose data may have limit bytes. An error that undoes the whole transaction is returned.
-func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, data any, limit int, reply *machine.Reply) error {
+// localOutcome completes the reply of a local step. An error that undoes the whole transaction is returned.
+func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, local machine.LocalRun, reply *machine.Reply) error {
 	refused, isRefusal := errors.AsType[*machine.RefusalError](err)
 	switch {
 	case err == nil:
-		if reply.Data, err = encode(data); err == nil && len(reply.Data) > limit {
+		if reply.Data, err = encode(local.Data); err == nil && len(reply.Data) > local.Limit {
 			err = fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(reply.Data), e.cfg.MaxState)
 		}
 		if err == nil {

@@ -24,6 +24,8 @@ const (
 	typeLocal  = "postrider.saga.local"
 	typeSignal = "postrider.saga.signal"
 	typeVerb   = "postrider.saga.verb"
+	typeEnded  = "postrider.saga.ended"  // an instance to the one that started it
+	typeParent = "postrider.saga.parent" // an instance to one that it started
 )
 
 // The headers of the engine's messages, of commands and undos, and of replies. A reply echoes ID, run, step, token and attempt.
@@ -76,17 +78,27 @@ func commandMessage(topic string, in *machine.Instance, c machine.Command, since
 }
 
 // closedMessages tell the participants of the steps that were done that the instance has ended, so that they need not keep
-// their records for it.
-func closedMessages(in *machine.Instance) (msgs []*postrider.Message) {
+// their records for it: one message for all steps of a type. They tell the same to the instances that it started.
+func closedMessages(topic string, in *machine.Instance) (msgs []*postrider.Message, err error) {
+	told := make(map[string]bool)
 	for _, path := range slices.Sorted(maps.Keys(in.State.Steps)) {
-		if st := in.State.Steps[path]; st.Status == machine.StepDone && st.Message != "" {
+		st := in.State.Steps[path]
+		if st.Child != "" {
+			m, err := wishMessage(topic, st.Child, machine.WishClose, machine.Parent{ID: in.ID, Run: in.Run, Step: st.SentAs})
+			if err != nil {
+				return nil, err
+			}
+			msgs = append(msgs, m)
+		}
+		if st.Status == machine.StepDone && st.Message != "" && !told[st.Message+" "+st.Topic] {
+			told[st.Message+" "+st.Topic] = true
 			msgs = append(msgs, &postrider.Message{
 				Type: machine.ClosedType(st.Message), Topic: st.Topic, Key: cmp.Or(st.Key, keyOf(in.ID)),
 				Headers: map[string]string{headerID: in.ID, headerRun: in.Run, headerStep: st.SentAs},
 			})
 		}
 	}
-	return msgs
+	return msgs, nil
 }
 
 // timerMessage is the message that wakes an instance.
@@ -137,7 +149,8 @@ func replyMessage(command *postrider.Message, outcome machine.Outcome, payload [
 	}
 }
 
-// readInput reads the input that a message of the engine brings. That of a local step has neither outcome nor data yet.
+// readInput reads the input that a message of the engine brings. That of a local step has neither outcome nor data yet, and that of the
+// engine itself no token.
 func readInput(m *postrider.Message) (in machine.Input, err error) {
 	switch m.Type {
 	case typeTimer:
@@ -151,7 +164,12 @@ func readInput(m *postrider.Message) (in machine.Input, err error) {
 		return in, json.Unmarshal(m.Payload, in.Verb)
 	case typeLocal:
 		in.Reply = &machine.Reply{SentAs: m.Headers[headerStep]}
-	case typeReply:
+	case typeParent:
+		var w wished
+		err := json.Unmarshal(m.Payload, &w)
+		in.Parent = &w.Wish
+		return in, err
+	case typeReply, typeEnded:
 		r := &machine.Reply{
 			SentAs: m.Headers[headerStep], Token: m.Headers[headerToken], Outcome: machine.Outcome(m.Headers[headerOutcome]),
 		}

@@ -45,9 +45,11 @@ type Plan struct {
 type PlannedMessage struct {
 	Step string `json:"step"`
 	Undo bool   `json:"undo,omitempty"`
-	// Type and Topic are those of the message; "" for a local step, which the engine runs.
+	// Type and Topic are those of the message; "" for a local step, which the engine runs, and for a Child.
 	Type  string `json:"type,omitempty"`
 	Topic string `json:"topic,omitempty"`
+	// Child is the ID of the instance that a Child starts or undoes.
+	Child string `json:"child,omitempty"`
 }
 
 // Plan says what an operation would do now, by the rules that the engine follows. Whether the data after an Edit or Done are valid
@@ -81,6 +83,9 @@ func (o *Operator) Plan(ctx context.Context, id string, op Operation) (Plan, err
 		m := PlannedMessage{Step: c.SentAs, Undo: c.Undo}
 		if c.Message != nil {
 			m.Type, m.Topic = c.Message.Type, c.Message.Topic
+		}
+		if c.Child != nil {
+			m.Child = c.Child.ID
 		}
 		p.Sent = append(p.Sent, m)
 	}

@@ -17,9 +17,8 @@ import (
 
 // Saga starts instances of a registered definition and returns their results.
 type Saga[Tx, D any] struct {
-	engine     *Engine[Tx]
-	definition Definition[D]
-	compiled   *machine.Definition
+	engine   *Engine[Tx]
+	compiled *machine.Definition
 }
 
 // Started is the result of Start.
@@ -76,21 +75,10 @@ func (s *Saga[Tx, D]) Start(ctx context.Context, tx Tx, data D, options ...Start
 
 // begin makes a new instance and its first transition.
 func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte) (*transition, error) {
-	token := make([]byte, 16)
-	rand.Read(token) // never fails
-	sum := sha256.Sum256(input)
-	t := &transition{
-		identity: store.SagaIdentity{
-			Run: postrider.NewID(), ID: id, Engine: s.engine.cfg.Name, Saga: s.compiled.Name, Version: s.compiled.Version, Hash: s.compiled.Hash(),
-			Kind: store.SagaOrchestrated,
-		},
-		startedAt: time.Now(),
-		input:     "start",
-	}
-	if s.definition.Key != nil {
-		if t.identity.Key = s.definition.Key(data); !storable(t.identity.Key) || len(t.identity.Key) > maxText {
-			return nil, fmt.Errorf("the key must be UTF-8 without NUL, of at most %d bytes, is %q", maxText, t.identity.Key)
-		}
+	t := newTransition(s.engine.cfg.Name, s.compiled, id, input)
+	var err error
+	if t.identity.Key, err = s.compiled.KeyOf(&data); err != nil {
+		return nil, err
 	}
 	t.identity.CorrelationID = t.identity.Run
 	if m := postrider.MessageFromContext(ctx); m != nil {
@@ -99,12 +87,25 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 			t.identity.CorrelationID = m.ID
 		}
 	}
-	t.before = machine.Instance{ID: id, Run: t.identity.Run, Data: input, State: machine.State{
-		Token: hex.EncodeToString(token), Input: hex.EncodeToString(sum[:]),
-	}}
-	var err error
 	t.after, t.out, err = s.compiled.Advance(s.engine.policy(), t.before, machine.Input{Start: &machine.Start{}})
 	return t, err
+}
+
+// newTransition begins the first transition of an instance with data.
+func newTransition(engine string, d *machine.Definition, id string, data []byte) *transition {
+	token := make([]byte, 16)
+	rand.Read(token) // never fails
+	sum := sha256.Sum256(data)
+	run := postrider.NewID()
+	return &transition{
+		identity: store.SagaIdentity{
+			Run: run, ID: id, Engine: engine, Saga: d.Name, Version: d.Version, Hash: d.Hash(), Kind: store.SagaOrchestrated,
+		},
+		startedAt: time.Now(), input: "start",
+		before: machine.Instance{ID: id, Run: run, Data: data, State: machine.State{
+			Token: hex.EncodeToString(token), Input: hex.EncodeToString(sum[:]),
+		}},
+	}
 }
 
 // Result is an instance as callers see it.

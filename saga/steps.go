@@ -14,7 +14,7 @@ import (
 // NoTimeout lets an Await or an Ask wait forever.
 const NoTimeout = machine.NoTimeout
 
-// Step is a step of a saga whose data has type D: a Request, Local, Choose, Parallel, Await or Ask. Names have 1 to 48
+// Step is a step of a saga whose data has type D: a Request, Local, Choose, Parallel, Each, Await, Ask or Child. Names have 1 to 48
 // lower-case letters, digits, dots and hyphens, and are unique within a sequence. Functions of a step get the data and
 // nothing else. They are pure: they read no clock and no database, since they may run again. If one panics, the step is
 // stuck until an operator retries it.

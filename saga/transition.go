@@ -119,11 +119,23 @@ func body(in *machine.Instance) (store.SagaBody, error) {
 func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
 	var msgs []*postrider.Message
 	for _, c := range t.out.Commands {
-		msgs = append(msgs, commandMessage(e.Topic(), &t.after, c, t.startedAt.Add(c.Since)))
+		if c.Child == nil {
+			msgs = append(msgs, commandMessage(e.Topic(), &t.after, c, t.startedAt.Add(c.Since)))
+			continue
+		}
+		m, err := e.child(ctx, tx, t, c)
+		if err != nil {
+			return fmt.Errorf("step %s of instance %s: %w", c.Path, t.identity.ID, err)
+		}
+		if m != nil {
+			msgs = append(msgs, m)
+		}
 	}
-	if t.after.State.Ended != "" && t.before.State.Ended == "" {
-		msgs = append(msgs, closedMessages(&t.after)...)
+	ends, err := e.endMessages(t)
+	if err != nil {
+		return err
 	}
+	msgs = append(msgs, ends...)
 	if t.out.Announcement != nil {
 		msgs = append(msgs, t.out.Announcement)
 	}
@@ -149,6 +161,20 @@ func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
 		return fmt.Errorf("publish %d messages of instance %s: %w", len(msgs), t.identity.ID, err)
 	}
 	return nil
+}
+
+// endMessages tell others about the end of an instance: those who keep something for it, and the instance that started it.
+func (e *Engine[Tx]) endMessages(t *transition) (msgs []*postrider.Message, err error) {
+	if t.after.State.Closes() && !t.before.State.Closes() {
+		if msgs, err = closedMessages(e.Topic(), &t.after); err != nil {
+			return nil, err
+		}
+	}
+	if t.out.Answer == nil {
+		return msgs, nil
+	}
+	answer, err := endedMessage(e.Topic(), *t.after.State.Parent, t.out.Answer)
+	return append(msgs, answer), err
 }
 
 func (t *transition) change(body store.SagaBody, entry store.SagaTransition) store.SagaChange {

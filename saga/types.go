@@ -24,6 +24,10 @@ const (
 	Abandoned = store.SagaAbandoned
 )
 
+// StepName returns the path of a step in its definition, for a step as entries of the history name it: without the item of an Each, and
+// without the number of a step that was tried again.
+func StepName(step string) string { return machine.StepName(step) }
+
 // Refusal says why a participant refused a step.
 type Refusal = machine.Refusal
 

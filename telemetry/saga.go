@@ -76,7 +76,7 @@ func (i *sagaInstruments) begin(s *saga.Transitioned, of []string) {
 
 // onEntry counts an entry of the history, whose step was started a while ago.
 func (i *sagaInstruments) onEntry(s *saga.Transitioned, e *store.SagaEntry, since time.Duration, of []string) {
-	step, _, _ := strings.Cut(e.Step, "#") // of a further generation
+	step := saga.StepName(e.Step)
 	kind := kindOf(s, of)
 	switch outcome := sagaOutcomes[e.Name]; {
 	case e.Name == "started":

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -109,11 +110,11 @@ func (w *world) must(err error) {
 	}
 }
 
-// startBroker starts NATS with its stored data, on a free port the first time and then on the same one.
+// startBroker starts NATS with its stored data, on a port that no connection takes the first time and then on the same one.
 func (w *world) startBroker() {
 	w.t.Helper()
 	bin := servertest.Get(w.t, servertest.NATSBin)
-	port := "-1"
+	port := strconv.Itoa(servertest.Port(w.t))
 	if w.broker != nil {
 		_, again, err := net.SplitHostPort(w.broker.address)
 		w.must(err)

@@ -23,6 +23,7 @@ var (
 	OrderConfirmed   = orderEvent("order.confirmed", OrderEvents)
 	OrderReleased    = orderEvent("order.released", OrderEvents)
 	OrderShipped     = orderEvent("order.shipped", ParcelEvents)
+	PointsGiven      = orderEvent("points.given", PointEvents)
 )
 
 // The requests to undo them, and the events that confirm that they are undone.
@@ -44,11 +45,12 @@ func orderEvent(messageType, topic string) postrider.Definition[Order] {
 // cancelWithin is how long an order can be cancelled after it was confirmed, if its parcel has not left.
 const cancelWithin = 72 * time.Hour
 
-// FulfilmentByEvents is the one place that has the whole. The services do not know it; the engine of orders tracks it.
-func FulfilmentByEvents(terms Terms) saga.Contract {
+// FulfilmentByEvents is the one place that has the whole. The services do not know it; the engine of orders tracks it. Version 2 has the
+// points of loyalty, which came later; instances of version 1 continue without them.
+func FulfilmentByEvents(version int, terms Terms) saga.Contract {
 	within := cmp.Or(terms.StepTimeout, 15*time.Second)
-	return saga.Contract{
-		Name: FulfilmentName + "-by-events", Version: 1, Deadline: cmp.Or(terms.Deadline, 60*time.Second), CancelWithin: cancelWithin,
+	c := saga.Contract{
+		Name: FulfilmentName + "-by-events", Version: version, Deadline: cmp.Or(terms.Deadline, 60*time.Second), CancelWithin: cancelWithin,
 		Events: []saga.Event{
 			{On: OrderCreated, Service: "orders", Start: true, Undo: CancelOrder, Undone: OrderCancelled},
 			{
@@ -66,6 +68,10 @@ func FulfilmentByEvents(terms Terms) saga.Contract {
 			},
 		},
 	}
+	if version > 1 {
+		c.Events = append(c.Events, saga.Event{On: PointsGiven, Service: "loyalty", After: saga.Defs{OrderShipped}, Optional: true, NoUndo: true})
+	}
+	return c
 }
 
 // idOf is the order that a message is about: an undo of something that the tracker has not seen has no data.

@@ -21,6 +21,7 @@ const (
 	StockEvents   = "shop.stock"
 	PaymentEvents = "shop.payments"
 	ParcelEvents  = "shop.parcels"
+	PointEvents   = "shop.points"
 )
 
 // The steps that inventory, payments and shipping offer to sagas.
@@ -111,6 +112,7 @@ type Replenishment struct {
 // OrderState is an order as others see it.
 type OrderState struct {
 	ID       string `json:"id"`
+	Kind     string `json:"kind"`
 	Customer string `json:"customer"`
 	Status   Status `json:"status"`
 	Total    Money  `json:"total"`

@@ -53,7 +53,7 @@ func (j JetStream) config(service string) (url string, c natsbroker.Config, err 
 }
 
 // startTimeout is how long a server may take to start.
-const startTimeout = 10 * time.Second
+const startTimeout = 2 * time.Minute
 
 // StartJetStream starts a NATS server in this process, with its data in dir, so that nothing needs to be installed. It listens on a
 // port of the loopback interface, by default a free one.

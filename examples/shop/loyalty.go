@@ -3,6 +3,7 @@ package shop
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
@@ -22,15 +23,24 @@ func openLoyalty(ctx context.Context, s *Service) error {
 	if err != nil {
 		return err
 	}
-	return inbox.Handle(c, OrderChanged, l.reward)
+	return errors.Join(inbox.Handle(c, OrderChanged, l.reward), s.publish(ctx))
 }
 
-// reward gives the points of an order that is shipped: once, since an event has its effect once.
+// reward gives the points of an order that is shipped: once, since an event has its effect once. If the order is fulfilled by events,
+// this is one more.
 func (l loyalty) reward(ctx context.Context, tx *sql.Tx, m postrider.Typed[OrderState]) error {
 	if m.Data.Status != Shipped {
 		return nil
 	}
 	const add = `INSERT INTO points (customer, points) VALUES ($1, $2) ON CONFLICT (customer) DO UPDATE SET points = points.points + excluded.points`
-	_, err := tx.ExecContext(ctx, add, m.Data.Customer, m.Data.Total/100)
+	if _, err := tx.ExecContext(ctx, add, m.Data.Customer, m.Data.Total/100); err != nil || m.Data.Kind != choreographed {
+		return err
+	}
+	event, err := PointsGiven.New(Order{ID: m.Data.ID, Customer: m.Data.Customer, Total: m.Data.Total})
+	if err != nil {
+		return err
+	}
+	event.CorrelationID = m.Data.ID
+	_, err = l.outbox.Publish(ctx, tx, event)
 	return err
 }

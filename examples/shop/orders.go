@@ -51,9 +51,9 @@ func openOrders(ctx context.Context, s *Service) (err error) {
 		if o.fulfilment, err = saga.Register(o.engine, Fulfilment(version, s.cfg.Terms, o.become)); err != nil {
 			return err
 		}
-	}
-	if err := saga.Track(o.engine, FulfilmentByEvents(s.cfg.Terms)); err != nil {
-		return err
+		if err := saga.Track(o.engine, FulfilmentByEvents(version, s.cfg.Terms)); err != nil {
+			return err
+		}
 	}
 	if err := o.runEngine(ctx); err != nil {
 		return err
@@ -106,23 +106,24 @@ func (o *orders) insert(ctx context.Context, tx *sql.Tx, order Order, kind strin
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return false, err
 	}
-	return true, o.announce(ctx, tx, order, Pending)
+	return true, o.announce(ctx, tx, order, kind, Pending)
 }
 
 // become returns the change of an order to a status.
 func (o *orders) become(status Status) change {
 	return func(ctx context.Context, tx *sql.Tx, order *Order) error {
-		const update = `UPDATE orders SET status = $1, total = CASE CAST($2 AS BIGINT) WHEN 0 THEN total ELSE $2 END WHERE id = $3 RETURNING customer, total`
-		if err := tx.QueryRowContext(ctx, update, status, order.Total, order.ID).Scan(&order.Customer, &order.Total); err != nil {
+		const update = `UPDATE orders SET status = $1, total = CASE CAST($2 AS BIGINT) WHEN 0 THEN total ELSE $2 END WHERE id = $3 RETURNING customer, total, kind`
+		var kind string
+		if err := tx.QueryRowContext(ctx, update, status, order.Total, order.ID).Scan(&order.Customer, &order.Total, &kind); err != nil {
 			return fmt.Errorf("order %s becomes %s: %w", order.ID, status, err)
 		}
-		return o.announce(ctx, tx, *order, status)
+		return o.announce(ctx, tx, *order, kind, status)
 	}
 }
 
 // announce publishes the state of an order, in the transaction that changes it.
-func (o *orders) announce(ctx context.Context, tx *sql.Tx, order Order, status Status) error {
-	m, err := OrderChanged.New(OrderState{ID: order.ID, Customer: order.Customer, Status: status, Total: order.Total})
+func (o *orders) announce(ctx context.Context, tx *sql.Tx, order Order, kind string, status Status) error {
+	m, err := OrderChanged.New(OrderState{ID: order.ID, Kind: kind, Customer: order.Customer, Status: status, Total: order.Total})
 	if err != nil {
 		return err
 	}
@@ -130,8 +131,12 @@ func (o *orders) announce(ctx context.Context, tx *sql.Tx, order Order, status S
 	return err
 }
 
-// cancel asks the saga of an order to turn back, and waits for its answer: why it refuses, if it does.
+// cancel asks the saga of an order to turn back, and waits for its end, or for its answer why it refuses. Errors: saga.ErrNotFound;
+// saga.ErrPending if it takes longer than callers wait.
 func (o *orders) cancel(ctx context.Context, id, reason string) (refused string, err error) {
+	if _, err := o.engine.Get(ctx, id); err != nil {
+		return "", err
+	}
 	var operation string
 	_, err = o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		operation, err = o.engine.Operate(ctx, tx, id, saga.Operation{Verb: saga.Cancel, Actor: "customer", Reason: reason})
@@ -140,17 +145,23 @@ func (o *orders) cancel(ctx context.Context, id, reason string) (refused string,
 	if err != nil {
 		return "", err
 	}
+	waiting, end := context.WithTimeout(ctx, maxWait)
+	defer end()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		outcome, err := o.engine.Outcome(ctx, id, operation)
-		if err != nil || outcome.Handled {
+		if err != nil || outcome.Refused != "" {
 			return outcome.Refused, err
+		}
+		if outcome.Handled {
+			_, err := o.engine.Wait(waiting, id)
+			return "", err
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
-			return "", ctx.Err()
+		case <-waiting.Done():
+			return "", saga.ErrPending
 		}
 	}
 }

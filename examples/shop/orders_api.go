@@ -154,28 +154,36 @@ func (o *orders) handleGet(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, view, err)
 }
 
+// handleCancel asks the saga of an order to turn back: 200 if the order is cancelled, 409 if it cannot be cancelled any more, 202 if the
+// end takes longer than callers wait, 503 if the saga of a new order has not begun.
 func (o *orders) handleCancel(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
-	defer cancel()
 	id := r.PathValue("id")
-	if _, err := o.view(ctx, id); err != nil {
+	view, err := o.view(r.Context(), id)
+	if err != nil {
 		answer(w, 0, nil, err)
 		return
 	}
-	refused, err := o.cancel(ctx, id, cmp.Or(r.FormValue("reason"), "the customer changed their mind"))
+	refused, err := o.cancel(r.Context(), id, cmp.Or(r.FormValue("reason"), "the customer changed their mind"))
+	status := http.StatusOK
+	switch {
+	case errors.Is(err, saga.ErrNotFound) && !view.Status.Final(): // the tracker has not read yet that the order was created
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "order "+id+" is new: try again", http.StatusServiceUnavailable)
+		return
+	case errors.Is(err, saga.ErrNotFound): // removed, long after its end
+		refused = "it is " + string(view.Status)
+	case errors.Is(err, saga.ErrPending):
+		w.Header().Set("Location", "/orders/"+id)
+		status, err = http.StatusAccepted, nil
+	}
 	if refused != "" {
 		http.Error(w, "order "+id+" cannot be cancelled: "+refused, http.StatusConflict)
 		return
 	}
 	if err == nil {
-		_, err = o.engine.Wait(ctx, id)
+		view, err = o.view(r.Context(), id)
 	}
-	if err != nil && !errors.Is(err, saga.ErrPending) {
-		answer(w, 0, nil, err)
-		return
-	}
-	view, err := o.view(r.Context(), id)
-	answer(w, http.StatusOK, view, err)
+	answer(w, status, view, err)
 }
 
 func (o *orders) handleRelease(w http.ResponseWriter, r *http.Request) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -32,6 +33,7 @@ type Store interface {
 	store.Inbox[*sql.Tx]
 	saga.Store[*sql.Tx]
 	saga.Records[*sql.Tx]
+	admin.Store
 }
 
 // Broker connects the services. Commands and events of a topic reach every consumer of the topic.
@@ -58,6 +60,8 @@ type Config struct {
 	Broker   Broker   // required
 	// Listen is the address of the HTTP server. Default: a free port of the loopback interface.
 	Listen string
+	// Listener, if there is one, is used instead: tests need no network.
+	Listener net.Listener
 	// Terms are those of the saga, Version is its version. Default: 1.
 	Terms   Terms
 	Version int
@@ -126,8 +130,10 @@ func newService(name string, c Config) (*Service, error) {
 	if s.participant, err = saga.NewParticipant(s.db.Store, s.outbox, saga.ParticipantConfig{Name: name, Logger: c.Logger}); err != nil {
 		return s, err
 	}
-	if s.server, err = net.Listen("tcp", cmp.Or(c.Listen, "127.0.0.1:0")); err != nil {
-		return s, err
+	if s.server = c.Listener; s.server == nil {
+		if s.server, err = net.Listen("tcp", cmp.Or(c.Listen, "127.0.0.1:0")); err != nil {
+			return s, err
+		}
 	}
 	s.close = append(s.close, s.server)
 	if c.Faults != nil {
@@ -136,7 +142,7 @@ func newService(name string, c Config) (*Service, error) {
 		}
 		s.mux.HandleFunc("POST /faults", c.Faults.handle)
 	}
-	return s, nil
+	return s, s.administer()
 }
 
 // URL is the address of the service's HTTP server.

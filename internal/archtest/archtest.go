@@ -51,6 +51,7 @@ var rules = []rule{
 	// Users' tests need everything that a message passes, in memory.
 	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},
 	{"resilience", []string{".", "internal"}},
+	{"config", []string{"relay", "inbox"}},                    // settings become theirs
 	{"doctor", []string{".", "internal", "store", "erasure"}}, // it finds erasures that were interrupted
 	// The interfaces that stores implement. Stores know no broker and no capability; brokers know only messages.
 	{"store", []string{"."}},

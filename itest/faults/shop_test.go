@@ -187,16 +187,14 @@ func (w *shopWorld) request(method, path string, body, answer any, headers ...st
 	return json.Unmarshal(text, answer)
 }
 
-// place places an order, and asks again until it is certain that the shop has it.
-func (w *shopWorld) place(random *rand.Rand) (id string) {
+// place places an order that can be shipped, or that must be cancelled, and asks again until it is certain that the shop has it.
+func (w *shopWorld) place(random *rand.Rand, want shop.Status) (id string) {
 	id = postrider.NewID()
 	path := []string{"/orders", "/orders/orchestrated"}[random.IntN(2)]
 	body := map[string]any{"customer": fmt.Sprintf("customer-%02d", 1+random.IntN(50))}
-	want := shop.Shipped
-	if random.IntN(6) == 0 { // more than the card allows
-		want, body["lines"] = shop.Cancelled, []shop.Line{{SKU: "P-20", Quantity: 2}}
-	} else {
-		body["lines"] = []shop.Line{{SKU: fmt.Sprintf("P-%02d", 1+random.IntN(9)), Quantity: 1}, {SKU: "P-10", Quantity: 1}}
+	body["lines"] = []shop.Line{{SKU: fmt.Sprintf("P-%02d", 1+random.IntN(9)), Quantity: 1}, {SKU: "P-10", Quantity: 1}}
+	if want == shop.Cancelled { // more than the card allows
+		body["lines"] = []shop.Line{{SKU: "P-20", Quantity: 2}}
 	}
 	var placed shop.OrderView
 	if left := awaitUntil(w.t, time.Now().Add(patience), func() string {
@@ -220,7 +218,14 @@ func (w *shopWorld) order(ctx context.Context) (wait func()) {
 	for range 3 {
 		random := rand.New(rand.NewPCG(w.random.Uint64(), 0))
 		callers.Go(func() {
-			for ctx.Err() == nil && w.place(random) != "" {
+			for ctx.Err() == nil {
+				want := shop.Shipped
+				if random.IntN(6) == 0 {
+					want = shop.Cancelled
+				}
+				if w.place(random, want) == "" {
+					return
+				}
 				<-time.After(time.Duration(random.IntN(500)) * time.Millisecond)
 			}
 		})
@@ -228,13 +233,15 @@ func (w *shopWorld) order(ctx context.Context) (wait func()) {
 	return callers.Wait
 }
 
-// calm places one order after another until one is shipped: under faults, all may have run into their deadlines.
+// calm places an order that must be cancelled, and then one after another until one is shipped: under faults, all may have run into
+// their deadlines.
 func (w *shopWorld) calm() {
 	w.t.Helper()
+	w.place(w.random, shop.Cancelled)
 	id := ""
 	w.awaitEnd("an order is shipped without faults", func() string {
 		if id == "" {
-			id = w.place(w.random)
+			id = w.place(w.random, shop.Shipped)
 		}
 		var o shop.OrderView
 		if err := w.request(http.MethodGet, "/orders/"+id, nil, &o); err != nil {
@@ -272,7 +279,6 @@ func (w *shopWorld) audit() (tally shop.Tally) {
 	}
 	ledger := &shop.Ledger{
 		Orders: open("orders"), Inventory: open("inventory"), Payments: open("payments"), Shipping: open("shipping"), Sagas: sagas,
-		OverdueAfter: patience, // whoever notices a deadline may have been down
 	}
 	w.awaitEnd("every order is final", func() string {
 		if tally, err = ledger.Check(w.t.Context()); err != nil {

@@ -40,6 +40,9 @@ func Cancel() Option { return func(e *explorer) { e.cancels = 1 } }
 // instance is resumed at any later moment.
 func Operators() Option { return func(e *explorer) { e.verbs = 1 } }
 
+// AsChild explores the saga as one that a saga.Child starts: its parent may want it undone once, at any moment, also after its end.
+func AsChild() Option { return func(e *explorer) { e.model.child = true } }
+
 // Limit sets how many states are explored. Default: 2,000,000.
 func Limit(states int) Option { return func(e *explorer) { e.limit = states } }
 

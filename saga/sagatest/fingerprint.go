@@ -19,6 +19,9 @@ func (w *world) fingerprint() []byte {
 		b = fmt.Appendf(b, "paused %d|", relative(s.PausedAt, w))
 	}
 	b = fmt.Appendf(b, "%d %d|", len(s.Items), relative(s.EndedAt, w))
+	if s.Parent != nil {
+		b = fmt.Appendf(b, "parent %t %s|", s.Parent.Undo, w.answered)
+	}
 	if s.Cause != nil {
 		b = fmt.Appendf(b, "%s %s|", s.Cause.Kind, s.Cause.Step)
 	}
@@ -26,6 +29,9 @@ func (w *world) fingerprint() []byte {
 		st := s.Steps[path]
 		b = fmt.Appendf(b, "%s %s %t %t %d %d %s %s %t %t %t|", path, st.Status, st.Owed, st.Seen, st.Attempt, relative(st.Due, w), st.SentAs, st.Case,
 			st.Skip, st.ByHand, st.Failed)
+		for i := range st.Items {
+			b = fmt.Appendf(b, "i %s %s|", st.Items[i].ID, st.Items[i].Data)
+		}
 		if st.Status == machine.StepUnknown {
 			b = fmt.Appendf(b, "since %d|", relative(st.Asked, w))
 		}
@@ -40,6 +46,18 @@ func (w *world) fingerprint() []byte {
 		r := w.records[key]
 		b = fmt.Appendf(b, "%s %s %s %d %d|", key, r.state, r.refusal.Reason, r.done, r.undone)
 	}
+	b = w.flightprint(b)
+	for _, path := range slices.Sorted(maps.Keys(w.byHand)) {
+		b = fmt.Appendf(b, "by hand %s %d|", path, w.byHand[path])
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.sent)) {
+		b = fmt.Appendf(b, "%s %d|", name, w.sent[name])
+	}
+	return b
+}
+
+// flightprint adds the messages in flight, in the order of each way.
+func (w *world) flightprint(b []byte) []byte {
 	queues := make(map[string][]message)
 	for _, m := range w.flight {
 		queues[m.queue] = append(queues[m.queue], m)
@@ -49,7 +67,7 @@ func (w *world) fingerprint() []byte {
 			b = fmt.Appendf(b, "%s %s %s %t %t %t %d", name, m.run, m.sentAs, m.undo, m.seen, m.copied, relative(m.at, w))
 			switch m.kind {
 			case toTimer:
-				b = fmt.Appendf(b, " %t", m.timer == s.Timer.ID)
+				b = fmt.Appendf(b, " %t", m.timer == w.inst.State.Timer.ID)
 			case toSelf: // participants do not look at the attempt
 				b = fmt.Appendf(b, " %d", m.attempt)
 			}
@@ -58,12 +76,6 @@ func (w *world) fingerprint() []byte {
 			}
 			b = append(b, '|')
 		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(w.byHand)) {
-		b = fmt.Appendf(b, "by hand %s %d|", path, w.byHand[path])
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.sent)) {
-		b = fmt.Appendf(b, "%s %d|", name, w.sent[name])
 	}
 	return b
 }

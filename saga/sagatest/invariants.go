@@ -14,6 +14,9 @@ func (w *world) check(m *model) string {
 		}
 	}
 	s := &w.inst.State
+	if why := w.checkAnswer(m); why != "" {
+		return why
+	}
 	switch s.Ended {
 	case machine.Completed:
 		return w.checkCompleted(m)
@@ -29,10 +32,29 @@ func (w *world) check(m *model) string {
 	return ""
 }
 
+// checkAnswer: the parent of an instance that has ended knows how, and is not told that what is done was undone.
+func (w *world) checkAnswer(m *model) string {
+	s := &w.inst.State
+	if s.Parent == nil || s.Ended == "" {
+		return ""
+	}
+	want := map[machine.Status]machine.Outcome{machine.Completed: machine.OutcomeDone, machine.Compensated: machine.OutcomeRefused}[s.Ended]
+	if s.Parent.Undo {
+		want = map[machine.Status]machine.Outcome{machine.Completed: machine.OutcomeCannotUndo, machine.Compensated: machine.OutcomeUndone}[s.Ended]
+	}
+	switch {
+	case w.answered != want:
+		return fmt.Sprintf("the instance is %s, and its parent was told %q instead of %q", s.Ended, w.answered, want)
+	case want == machine.OutcomeCannotUndo && !w.passed(m):
+		return "the parent was told that the instance cannot be undone, and no pivot has happened"
+	}
+	return ""
+}
+
 // checkCompleted: all steps happened once, except those that were skipped or refused.
 func (w *world) checkCompleted(m *model) string {
-	for _, s := range m.d.All() {
-		if s.Kind != machine.Request && s.Kind != machine.Local {
+	for _, s := range w.steps(m) {
+		if s.Kind != machine.Request && s.Kind != machine.Local && s.Kind != machine.Child {
 			continue
 		}
 		want, st := 0, w.inst.State.Steps[s.Path]
@@ -48,7 +70,7 @@ func (w *world) checkCompleted(m *model) string {
 
 // checkCompensated: nothing is left of any step, except of those that need no undo.
 func (w *world) checkCompensated(m *model) string {
-	for _, s := range m.d.All() {
+	for _, s := range w.steps(m) {
 		if n := w.effect(s.Path); n != 0 && (!s.NoUndo || s.Pivot) {
 			return fmt.Sprintf("the instance is compensated, and the effect of step %s happened %d times instead of 0", s.Path, n)
 		}
@@ -58,7 +80,7 @@ func (w *world) checkCompensated(m *model) string {
 
 // passed says whether a pivot has happened, whether or not the instance knows.
 func (w *world) passed(m *model) bool {
-	for _, s := range m.d.All() {
+	for _, s := range w.steps(m) {
 		if s.Pivot && w.effect(s.Path) > 0 {
 			return true
 		}
@@ -73,7 +95,7 @@ func (w *world) waits(m *model) bool {
 			return true
 		}
 	}
-	for _, s := range m.d.All() {
+	for _, s := range w.steps(m) {
 		st := w.inst.State.Steps[s.Path]
 		if st != nil && st.Status == machine.StepWaiting && s.Timeout == machine.NoTimeout {
 			return true

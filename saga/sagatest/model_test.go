@@ -114,6 +114,11 @@ func (g *generator) step(depth int) saga.Step[order] {
 			}}
 	case depth > 0:
 		return g.request(name, depth)
+	case kind == 8 && g.random.IntN(2) == 0:
+		return saga.Each[order, order]{
+			Name: name, Items: func(o order) []order { return []order{{ID: "1", Card: o.Card}, {ID: "2"}} }, ID: func(o order) string { return o.ID },
+			Steps: g.steps(1, depth+1), Window: g.random.IntN(3),
+		}
 	case kind == 8:
 		return saga.Parallel[order]{Name: name, Steps: g.steps(2, depth+1)}
 	default:

@@ -30,7 +30,7 @@ func (e *explorer) moves(w *world) (found []move) {
 	ended := w.inst.State.Ended != ""
 	for i, msg := range w.flight {
 		if ended && len(found) > 0 {
-			return found // what happens after the end at one participant does not depend on another: one order stands for all
+			return append(found, e.parent(w)...) // what happens after the end at one participant does not depend on another: one order stands for all
 		}
 		if msg.kind == toTimer || taken[msg.queue] && (!e.anyOrder || msg.kind == toSelf) {
 			continue
@@ -106,7 +106,7 @@ func (e *explorer) answers(w *world, msg message) []machine.Reply {
 	switch {
 	case msg.kind == toParticipant && w.runs(e.model, msg):
 		return []machine.Reply{
-			{Outcome: machine.OutcomeDone, Payload: e.payload(msg.path)},
+			{Outcome: machine.OutcomeDone, Payload: e.payload(w, msg.path)},
 			{Outcome: machine.OutcomeRefused, Refusal: machine.Refusal{Reason: "explored"}},
 		}
 	case msg.kind == toSelf && msg.undo:
@@ -122,15 +122,16 @@ func (e *explorer) answers(w *world, msg message) []machine.Reply {
 
 // outside is what comes from outside: signals, answers of people, a cancellation.
 func (e *explorer) outside(w *world) (found []move) {
+	found = e.parent(w)
 	if w.inst.State.Ended != "" {
-		return nil
+		return found
 	}
-	for _, s := range e.model.d.All() {
+	for _, s := range w.steps(e.model) {
 		switch st := w.inst.State.Steps[s.Path]; {
 		case s.Kind == machine.Await && w.sent[s.Message] == 0:
 			found = append(found, move{"signal " + s.Message + " arrives", func(w *world) error {
 				w.sent[s.Message]++
-				sig := machine.Signal{ID: s.Message, Type: s.Message, Payload: e.payload(s.Path)}
+				sig := machine.Signal{ID: s.Message, Type: s.Message, Payload: e.payload(w, s.Path)}
 				return w.input(e.model, machine.Input{Signal: &sig})
 			}})
 		case s.Kind == machine.Ask && st != nil && st.Status == machine.StepWaiting:
@@ -148,6 +149,17 @@ func (e *explorer) outside(w *world) (found []move) {
 		}})
 	}
 	return append(append(found, e.undoneByHand(w)...), e.operators(w)...)
+}
+
+// parent is the wish of the parent of the instance.
+func (e *explorer) parent(w *world) []move {
+	if p := w.inst.State.Parent; p == nil || p.Undo {
+		return nil
+	}
+	return []move{{"its parent wants it undone", func(w *world) error {
+		wish := machine.WishUndo
+		return w.input(e.model, machine.Input{Parent: &wish})
+	}}}
 }
 
 // operators are the verbs that operators can give.
@@ -189,8 +201,8 @@ func (e *explorer) done(path string) move {
 		if err := w.input(e.model, machine.Input{Verb: &v}); err != nil {
 			return err
 		}
-		step := e.model.d.Step(path)
-		if st := w.inst.State.Steps[path]; st != nil && st.ByHand && (step.Kind == machine.Request || step.Kind == machine.Local) {
+		step := w.step(e.model, path)
+		if st := w.inst.State.Steps[path]; st != nil && st.ByHand && (step.Kind == machine.Request || step.Kind == machine.Local || step.Kind == machine.Child) {
 			w.byHand[path]++
 		}
 		return nil
@@ -230,11 +242,11 @@ func (e *explorer) undone(path string) move {
 }
 
 // payload is the payload that a step's reply or signal has.
-func (e *explorer) payload(path string) []byte {
+func (e *explorer) payload(w *world, path string) []byte {
 	if p, ok := e.payloads[path]; ok {
 		return p
 	}
-	p, err := e.model.d.Step(path).Sample()
+	p, err := w.step(e.model, path).Sample()
 	if err != nil {
 		panic(fmt.Sprintf("encode a sample for step %s: %v", path, err))
 	}

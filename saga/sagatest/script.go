@@ -86,7 +86,7 @@ func (s *Script[D]) NoReply(step Command) {
 	s.answers[step.Type()] = a
 }
 
-// Local replaces a local step, given by its path, by functions of the data. An error of do that saga.Refuse made refuses the step;
+// Local replaces a local step outside of any Each, given by its path, by functions of the data. An error of do that saga.Refuse made refuses the step;
 // undo may be nil.
 func (s *Script[D]) Local(path string, do, undo func(d *D) error) {
 	s.model.local[path] = func(data json.RawMessage, back bool) (json.RawMessage, error) {
@@ -203,7 +203,7 @@ func (s *Script[D]) deliver(w *world, m message) error {
 
 // participant handles a command or an undo, and loses or delays its reply if the test says so.
 func (s *Script[D]) participant(w *world, m message) {
-	step := s.model.d.Step(m.path)
+	step := w.step(s.model, m.path)
 	messageType := step.Message
 	if m.undo {
 		messageType = machine.UndoType(messageType)

@@ -23,6 +23,8 @@ type model struct {
 	exists func(started bool) bool
 	// local changes the data as a local step would.
 	local map[string]func(data json.RawMessage, undo bool) (json.RawMessage, error)
+	// child: the instance was started by another, which may want it undone.
+	child bool
 }
 
 func newModel(d *machine.Definition, p machine.Policy) *model {
@@ -46,6 +48,8 @@ type world struct {
 	sent    map[string]int // signals, by type
 	byHand  map[string]int // how often an operator has done a step, by path
 	events  []machine.Event
+	// answered is what the parent of the instance was told about its end.
+	answered machine.Outcome
 }
 
 // record is what a participant remembers, and how often it did and undid the step.
@@ -111,6 +115,9 @@ func (w *world) start(m *model, data json.RawMessage) error {
 	w.starts++
 	run := fmt.Sprintf("run%d", w.starts)
 	w.inst = machine.Instance{ID: "id", Run: run, Data: data, State: machine.State{Token: run}}
+	if m.child {
+		w.inst.State.Parent = &machine.Parent{ID: "parent", Run: "parent", Step: "step"}
+	}
 	return w.input(m, machine.Input{Start: &machine.Start{}})
 }
 
@@ -126,7 +133,7 @@ func (w *world) input(m *model, input machine.Input) error {
 	if err != nil {
 		return err
 	}
-	if m.d != nil && before.State.Ended != "" && (len(out.Commands) > 0 || after.State.Ended != before.State.Ended) {
+	if reopened := w.reopens(input); m.d != nil && before.State.Ended != "" && !reopened && (len(out.Commands) > 0 || after.State.Ended != before.State.Ended) {
 		return fmt.Errorf("the instance had ended %s and went on as %s", before.State.Ended, after.State.Status())
 	}
 	if early := w.early(before.State, out.Events); early != "" {
@@ -138,6 +145,11 @@ func (w *world) input(m *model, input machine.Input) error {
 		}
 	}
 	w.inst, w.events = after, append(w.events, out.Events...)
+	if out.Answer != nil {
+		w.answered = out.Answer.Outcome
+	} else if after.State.Ended == "" {
+		w.answered = ""
+	}
 	for _, event := range out.Events {
 		if event.What == machine.EventOverruled {
 			delete(w.byHand, event.Step) // the operator reads it, and undoes what was done by hand
@@ -157,6 +169,11 @@ func (w *world) input(m *model, input machine.Input) error {
 	return nil
 }
 
+// reopens says whether an input can turn back an instance that is completed: it is the wish of its parent.
+func (w *world) reopens(input machine.Input) bool {
+	return input.Parent != nil && *input.Parent == machine.WishUndo && w.inst.State.Ended == machine.Completed
+}
+
 // early returns a step that was timed out although its time was not up.
 func (w *world) early(before machine.State, events []machine.Event) string {
 	for _, event := range events {
@@ -171,11 +188,21 @@ func (w *world) early(before machine.State, events []machine.Event) string {
 
 func (w *world) command(c machine.Command) message {
 	m := message{kind: toSelf, queue: "local", run: w.inst.Run, path: c.Path, sentAs: c.SentAs, attempt: c.Attempt, undo: c.Undo, seen: c.Seen}
-	if !c.Local {
+	switch {
+	case c.Child != nil && c.Undo: // by another way than its start, which comes with the transition
+		m.kind, m.queue = toParticipant, "to "+c.Path+" undo"
+	case c.Child != nil:
+		m.kind, m.queue = toParticipant, "to "+c.Path
+	case !c.Local:
 		m.kind, m.queue = toParticipant, "to "+c.Message.Topic
 	}
 	return m
 }
+
+// steps are those of the definition as the instance runs it, with the items that it has listed; step is the one with a path.
+func (w *world) steps(m *model) []*machine.Step { return m.d.For(&w.inst.State).All() }
+
+func (w *world) step(m *model, path string) *machine.Step { return m.d.For(&w.inst.State).Step(path) }
 
 func (w *world) record(msg message) *record {
 	key := msg.run + "/" + msg.sentAs
@@ -189,9 +216,9 @@ func (w *world) record(msg message) *record {
 
 // participant handles a command or an undo. If its handler runs, answer says how it ends.
 func (w *world) participant(m *model, msg message, answer machine.Reply) {
-	r, step := w.record(msg), m.d.Step(msg.path)
+	r, step := w.record(msg), w.step(m, msg.path)
 	reply := machine.Reply{SentAs: msg.sentAs, Token: msg.run}
-	switch m.decide(r.state, msg.undo, !step.NoUndo, msg.seen, false) {
+	switch m.decide(r.state, msg.undo, canUndo(step), msg.seen, false) {
 	case machine.RunDo:
 		reply.Outcome, reply.Payload, reply.Refusal = answer.Outcome, answer.Payload, answer.Refusal
 		r.reply, r.refusal, r.state = answer.Payload, answer.Refusal, store.SagaStepRefused
@@ -225,6 +252,11 @@ func (w *world) participant(m *model, msg message, answer machine.Reply) {
 	})
 }
 
+// canUndo says whether the participant of a step can undo it. An instance that a Child has started is one.
+func canUndo(s *machine.Step) bool {
+	return !s.NoUndo && (s.Child == nil || !s.Child.HasPivot())
+}
+
 // runs says whether a participant would run its handler, so that its answer matters.
 func (w *world) runs(m *model, msg message) bool {
 	r := w.records[msg.run+"/"+msg.sentAs]
@@ -232,7 +264,7 @@ func (w *world) runs(m *model, msg message) bool {
 	if r != nil {
 		state = r.state
 	}
-	return m.decide(state, msg.undo, !m.d.Step(msg.path).NoUndo, msg.seen, false) == machine.RunDo
+	return m.decide(state, msg.undo, canUndo(w.step(m, msg.path)), msg.seen, false) == machine.RunDo
 }
 
 // self runs a local step in the transition that records its outcome. A message that is not wanted any more changes nothing.

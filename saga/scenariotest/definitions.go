@@ -2,6 +2,7 @@ package scenariotest
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -16,6 +17,7 @@ type order struct {
 	Payment  string `json:"payment,omitzero"`
 	Parcel   string `json:"parcel,omitzero"`
 	Reviewed string `json:"reviewed,omitzero"`
+	Lines    int    `json:"lines,omitzero"`
 }
 
 // item is the data of commands, replies and signals.
@@ -37,6 +39,35 @@ func asItem(o order) item { return item{o.ID} }
 
 func reserveStep() saga.Request[order, item, item] {
 	return saga.Request[order, item, item]{Name: "reserve", Step: reserve, Command: asItem, Done: func(o *order, r item) { o.Stock = r.ID }}
+}
+
+// linesStep reserves each line of an order: item "42/1" of order 42 is its first.
+func linesStep(window int) saga.Each[order, line] {
+	return saga.Each[order, line]{
+		Name: "lines", Window: window, ID: func(l line) string { return l.Line },
+		Items: func(o order) (lines []line) {
+			for i := range o.Lines {
+				lines = append(lines, line{Order: o.ID, Line: strconv.Itoa(i + 1)})
+			}
+			return lines
+		},
+		Steps: []saga.Step[line]{saga.Request[line, item, item]{
+			Name: "reserve", Step: reserve, Command: func(l line) item { return item{l.Order + "/" + l.Line} },
+			Done: func(l *line, r item) { l.Stock = r.ID },
+		}},
+		Join: func(o *order, lines []line) {
+			for _, l := range lines {
+				o.Stock += l.Stock + ";"
+			}
+		},
+	}
+}
+
+// line is an item of linesStep.
+type line struct {
+	Order string `json:"order"`
+	Line  string `json:"line"`
+	Stock string `json:"stock,omitzero"`
 }
 
 func chargeStep() saga.Request[order, item, item] {

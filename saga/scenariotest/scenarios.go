@@ -1,6 +1,8 @@
 package scenariotest
 
 // scenarios are the scenarios by name: the number of the acceptance scenario and what it is about.
+//
+// size: a table of scenarios.
 func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 	return map[string]func(w *world[Tx]){
 		"A01 happy path":                  happyPath[Tx],
@@ -27,6 +29,14 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A19 not found":                   notFound[Tx],
 		"A21 choose":                      choose[Tx],
 		"A22 parallel":                    parallel[Tx],
+		"A23 each line":                   eachLine[Tx],
+		"A23 each line is a local step":   eachLocal[Tx],
+		"A24 child":                       child[Tx],
+		"A24 child is undone":             childUndone[Tx],
+		"A24 child past its pivot":        childPastPivot[Tx],
+		"A24 child is stuck":              childStuck[Tx],
+		"A24 child is abandoned":          childAbandoned[Tx],
+		"A24 key of a child is held":      childKeyHeld[Tx],
 		"A25 calls":                       calls[Tx],
 		"A26 a person decides":            ask[Tx],
 		"A27 signals":                     signals[Tx],

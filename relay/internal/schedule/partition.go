@@ -16,6 +16,7 @@ type Partition[M any] struct {
 
 	schedule *Schedule[M]
 	number   int64 // of the last settlement known to be applied
+	position int64 // of the cursor that is known to be recorded
 	// leaving: the partition is being handed over; nothing new starts. gone: the lease was released or lost.
 	leaving, gone bool
 
@@ -57,7 +58,7 @@ type Partition[M any] struct {
 // Hold adds a partition whose lease was granted.
 func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 	p := &Partition[M]{
-		Lease: l.Ref(), schedule: s, number: l.Settled, cursorTicket: 1,
+		Lease: l.Ref(), schedule: s, number: l.Settled, position: l.Cursor.Position, cursorTicket: 1,
 		// 0 is the ticket of messages that were not read from the log.
 		tracker: tracker{base: 1, passed: 1, cursor: l.Cursor},
 		queues:  make(map[string]*queue[M]), held: make(map[string]*heldKey), busy: make(map[int64]struct{}),
@@ -84,6 +85,9 @@ func (p *Partition[M]) Gone() bool    { return p.gone }
 // was read to its end: what was not read by now is no longer in it.
 func (p *Partition[M]) Unread() bool { return len(p.unread) > 0 }
 func (p *Partition[M]) ReadToEnd()   { p.unread = nil }
+
+// Position is that of the cursor that is known to be recorded.
+func (p *Partition[M]) Position() int64 { return p.position }
 
 // Open is the number of messages read from the log that have no outcome yet, or come after one that has none.
 func (p *Partition[M]) Open() int { return p.tracker.open() }

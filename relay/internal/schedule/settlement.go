@@ -50,6 +50,9 @@ func (p *Partition[M]) Settled(s *Settlement, released []string, now time.Time) 
 	p.schedule.unsettled -= p.inFlight
 	p.outcomesRecorded += uint64(p.inFlight)
 	p.settling, p.inFlight, p.settledAt, p.recordedTicket, p.number = false, 0, now, s.upTo, s.Number
+	if s.Moved {
+		p.position = s.Cursor.Position
+	}
 	passed := p.pass(s.passed)
 	soonest = p.recordedParked(s)
 	if passed {

@@ -20,9 +20,9 @@ var ErrInput = errors.New("the input cannot be applied")
 // transition is one call of Definition.Advance.
 type transition struct {
 	advance
-	d    *Definition
-	data any
-	json json.RawMessage // the data as they are stored
+	d     *Definition // as the instance runs it
+	root  scope       // the data of the instance
+	items map[*Item]*scope
 }
 
 // Advance returns the instance after an input, and what is to be done. It changes nothing that it is given. The revision rises
@@ -30,12 +30,12 @@ type transition struct {
 // read the data.
 func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Output, error) {
 	in.State = in.State.clone()
-	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, d: d}
-	data, err := d.Decode(in.Data)
-	if err != nil {
+	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, d: d.For(&in.State), items: make(map[*Item]*scope)}
+	t.root = scope{ItemCodec: ItemCodec{d.Decode, d.Encode}, json: &in.Data}
+	var err error
+	if t.root.data, err = d.Decode(in.Data); err != nil {
 		return in, Output{}, fmt.Errorf("decode the data of instance %s: %w", in.ID, err)
 	}
-	t.data, t.json = data, in.Data
 	if err := t.apply(input); err != nil {
 		return in, Output{}, err
 	}
@@ -45,7 +45,6 @@ func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Outp
 	if t.out.Refused == "" {
 		t.proceed()
 	}
-	in.Data = t.json
 	t.setTimer()
 	t.out.Passed = t.passed()
 	in.Rev++
@@ -68,6 +67,8 @@ func (t *transition) apply(input Input) error {
 	case input.Verb != nil:
 		t.operate(t, input.Verb)
 		return nil
+	case input.Parent != nil:
+		return t.wished(*input.Parent)
 	}
 	return fmt.Errorf("%w: it is empty", ErrInput)
 }
@@ -101,7 +102,7 @@ func (t *transition) end(status Status, announce Builder) {
 		if st.Status == StepStuck {
 			return
 		}
-		m, err := announce(t.data)
+		m, err := announce(t.root.value())
 		if err == nil && m != nil {
 			err = t.check(m)
 		}
@@ -112,11 +113,12 @@ func (t *transition) end(status Status, announce Builder) {
 		st.Status = StepDone
 		t.out.Announcement = m
 	}
-	t.s.Ended, t.s.Deadline = status, 0
+	t.s.Ended, t.s.Deadline, t.s.Timer.At = status, 0, 0
 	for _, st := range t.s.Steps {
 		st.Due = 0
 	}
 	t.event(string(status), "", "")
+	t.answerParent()
 }
 
 // turn changes the direction to back.
@@ -152,35 +154,46 @@ func (t *transition) passed() bool {
 
 // guarded calls a function of the definition. If it panics or fails, the data are as before and the step is stuck. It reports
 // whether the call succeeded.
-func (t *transition) guarded(s *Step, st *StepState, what string, call func() error) bool {
-	err := protect.Call(call, func(v any, _ string) error { return fmt.Errorf("panic: %v", v) })
+func (t *transition) guarded(s *Step, st *StepState, what string, call func(data any) error) bool {
+	sc := t.scope(s)
+	err := protect.Call(func() error { return call(sc.value()) }, func(v any, _ string) error { return fmt.Errorf("panic: %v", v) })
 	if err == nil {
 		return true
 	}
-	if data, decodeErr := t.d.Decode(t.json); decodeErr == nil { // it was decoded at the beginning
-		t.data = data
-	}
+	sc.data = nil
 	t.stuck(s.Path, st, fmt.Sprintf("%s: %v", what, err))
 	return false
 }
 
 // change calls a function of the definition that changes the data, and checks what it leaves.
-func (t *transition) change(s *Step, st *StepState, what string, call func()) bool {
-	return t.guarded(s, st, what, func() error {
-		call()
-		text, err := t.d.Encode(t.data)
+func (t *transition) change(s *Step, st *StepState, what string, call func(data any)) bool {
+	sc := t.scope(s)
+	return t.guarded(s, st, what, func(data any) error {
+		call(data)
+		text, err := sc.Encode(sc.data)
 		if err != nil {
 			return fmt.Errorf("encode the data: %w", err)
 		}
-		return t.keep(text)
+		return t.keep(sc, text)
 	})
 }
 
-// keep makes JSON the data that are stored, unless it is too large.
-func (t *transition) keep(text json.RawMessage) error {
-	if limit := max(t.p.MaxState, len(t.json)); t.p.MaxState > 0 && len(text) > limit {
-		return fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(text), t.p.MaxState)
+// keep makes JSON the data that are stored, unless they are too large.
+func (t *transition) keep(sc *scope, text json.RawMessage) error {
+	if err := t.fits(len(text) - len(*sc.json)); err != nil {
+		return err
 	}
-	t.json = text
+	*sc.json = text
+	return nil
+}
+
+// fits says why data cannot grow by a number of bytes.
+func (t *transition) fits(by int) error {
+	if t.p.MaxState == 0 || by <= 0 {
+		return nil
+	}
+	if size := t.s.size(*t.root.json) + by; size > t.p.MaxState {
+		return fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", size, t.p.MaxState)
+	}
 	return nil
 }

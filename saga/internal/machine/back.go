@@ -32,6 +32,8 @@ func (t *transition) undoStep(s *Step) bool {
 			all = t.undoStep(b) && all
 		}
 		return all
+	case s.Kind == Each:
+		return t.undoItems(s)
 	case !st.Owed:
 		if st.Status == StepWaiting || st.Status == StepStuck || st.Status == StepUnknown { // it has done nothing and now will not
 			st.Status = StepSkipped
@@ -62,7 +64,10 @@ func (t *transition) sendUndo(s *Step, st *StepState) {
 	c := Command{
 		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Attempt, Seen: st.Seen, Since: st.Since,
 	}
-	if !c.Local {
+	switch s.Kind {
+	case Child: // has it been started, it answers at its end
+		st.Due, c.Child = 0, &ChildStart{ID: st.Child}
+	case Request:
 		c.Message = &postrider.Message{Type: UndoType(st.Message), Topic: st.Topic, Key: st.Key}
 	}
 	t.out.Commands = append(t.out.Commands, c)

@@ -321,3 +321,19 @@ func TestContractGraph(t *testing.T) {
 		t.Error(picture)
 	}
 }
+
+// TestReopenedHasATimer: the timer of an instance that ended is ignored when it fires, so one that is reopened sets another.
+func TestReopenedHasATimer(t *testing.T) {
+	t.Parallel()
+	r := begin(t, shop(t, func(c *Contract) { c.CancelWithin, c.Events[3].NoUndo = 3*time.Hour, true })).sees("created", "reserved", "charged")
+	timer := r.in.State.Timer
+	r.sees("confirmed")
+	r.age = max(timer.At, time.Hour)
+	r.input(Input{Timer: &Fired{ID: timer.ID}})
+	if !r.out.Ignored || r.in.State.Ended != Completed {
+		t.Fatalf("the timer of an instance that is %s: %+v", r.in.State.Status(), r.out)
+	}
+	if r.says(VerbCancel, ""); r.in.State.Status() != Compensating || r.out.Timer == nil {
+		t.Errorf("after a cancellation it is %s, with the timer %+v; want one for the undos", r.in.State.Status(), r.out.Timer)
+	}
+}

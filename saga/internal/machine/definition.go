@@ -2,8 +2,12 @@ package machine
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"reflect"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider"
 )
@@ -15,6 +19,8 @@ type Definition struct {
 	// Deadline is the longest duration of an instance before its pivot; 0 means none.
 	Deadline time.Duration
 	Steps    []*Step
+	// Key returns the key of an instance from its data; nil means that there is none.
+	Key func(data any) string
 	// Decode returns a pointer to the data; Encode is its inverse.
 	Decode func(json []byte) (any, error)
 	Encode func(data any) ([]byte, error)
@@ -22,6 +28,7 @@ type Definition struct {
 	OnCompleted, OnCompensated Builder
 
 	hash   string
+	each   bool // there are steps of kind Each
 	byPath map[string]*Step
 	order  []*Step // every step, in the order of the definition, parents before their children
 }
@@ -38,8 +45,10 @@ const (
 	Local    Kind = "local"
 	Choose   Kind = "choose"
 	Parallel Kind = "parallel"
+	Each     Kind = "each"
 	Await    Kind = "await"
 	Ask      Kind = "ask"
+	Child    Kind = "child"
 )
 
 // NoTimeout is a timeout that never ends.
@@ -88,6 +97,23 @@ type Step struct {
 
 	Cases    []Case  // of a Choose
 	Branches []*Step // of a Parallel
+
+	// Child is what a Child starts, with the data that ChildData builds as JSON. Message is the name of that saga.
+	Child     *Definition
+	ChildData func(data any) (json.RawMessage, error)
+
+	// Each are the steps of every item of an Each, List lists its items, and Join takes what they have become. At most Window items
+	// are worked on at a time; 0 means the default. Codec is that of their data.
+	Each   []*Step
+	List   func(data any) ([]Item, error)
+	Join   func(data any, items []any)
+	Window int
+	Codec  ItemCodec
+	// Items are the steps of each item that an instance has listed, see Definition.For.
+	Items [][]*Step
+	// item is the one whose data the functions of the step take; nil: those of the instance.
+	item      *Item
+	itemCodec *ItemCodec
 }
 
 // Case is a case of a Choose. If is nil for the case that is taken if no other is.
@@ -114,11 +140,26 @@ type Answer struct {
 }
 
 // leaf says whether a step does something itself, instead of containing other steps.
-func (s *Step) leaf() bool { return s.Kind != Choose && s.Kind != Parallel }
+func (s *Step) leaf() bool { return s.Kind != Choose && s.Kind != Parallel && s.Kind != Each }
 
 // owes says whether the step has to be undone once it is done.
 func (s *Step) owes() bool {
-	return (s.Kind == Request || s.Kind == Local) && (s.Pivot || !s.NoUndo)
+	return (s.Kind == Request || s.Kind == Local || s.Kind == Child) && (s.Pivot || !s.NoUndo)
+}
+
+// maxKeyBytes is the largest size of a key.
+const maxKeyBytes = 256
+
+// KeyOf returns the key of an instance with these data, "" if there is none.
+func (d *Definition) KeyOf(data any) (string, error) {
+	if d.Key == nil {
+		return "", nil
+	}
+	key := d.Key(data)
+	if !utf8.ValidString(key) || strings.ContainsRune(key, 0) || len(key) > maxKeyBytes {
+		return "", fmt.Errorf("the key must be UTF-8 without NUL, of at most %d bytes, is %q", maxKeyBytes, key)
+	}
+	return key, nil
 }
 
 // chosen returns the steps of a case.

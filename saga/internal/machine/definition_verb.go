@@ -6,36 +6,39 @@ import (
 	"strings"
 )
 
-func (t *transition) forbids(*Verb) string {
-	if t.s.Ended != "" {
+func (t *transition) forbids(v *Verb) string {
+	switch p := t.s.Parent; {
+	case t.s.Ended != "":
 		return "the instance is " + string(t.s.Ended)
+	case p != nil && v.Kind == VerbCancel:
+		return "the instance is step " + p.Step + " of instance " + p.ID + ": cancel that one"
 	}
 	return ""
 }
 
 func (t *transition) finally(status Status) { t.end(status, nil) }
 
-func (t *transition) edit(v *Verb) { t.patch(v) }
+func (t *transition) edit(v *Verb) { t.patch(v, &t.root) }
 
 // patch changes the data. The original is in the history.
-func (t *transition) patch(v *Verb) bool {
+func (t *transition) patch(v *Verb, sc *scope) bool {
 	if !bytes.HasPrefix(bytes.TrimSpace(v.Patch), []byte("{")) {
 		t.refuse("the patch is not a JSON object")
 		return false
 	}
-	changed, err := MergePatch(t.json, v.Patch)
+	changed, err := MergePatch(*sc.json, v.Patch)
 	var data any
 	if err == nil {
-		data, err = t.d.Decode(changed)
+		data, err = sc.Decode(changed)
 	}
 	if err == nil {
-		err = t.keep(changed)
+		err = t.keep(sc, changed)
 	}
 	if err != nil {
 		t.refuse("the data after the change is not that of saga %s v%d: %v", t.d.Name, t.d.Version, err)
 		return false
 	}
-	t.data = data
+	sc.data = data
 	return true
 }
 
@@ -46,6 +49,8 @@ func (t *transition) retryStep(path string) {
 	switch {
 	case path == endPath || s == nil:
 		delete(t.s.Steps, path)
+	case s.Kind == Each && st.Items != nil: // its items stay
+		st.Status = ""
 	case st.Owed && (t.s.Back || st.Skip || st.ByHand):
 		st.Status = StepDone // not undone yet
 		if st.ByHand && why != undoByHand {
@@ -75,7 +80,7 @@ func (t *transition) stepVerb(v *Verb, st *StepState) {
 			t.refuse("step %s is %s and the instance is %s; only a step that is waited for can be done by hand", v.Step, st.Status, t.s.Status())
 			return
 		}
-		if len(v.Patch) == 0 || t.patch(v) {
+		if len(v.Patch) == 0 || t.patch(v, t.scope(s)) {
 			t.doneByHand(s, st)
 		}
 	case VerbSkip:
@@ -109,8 +114,8 @@ func (t *transition) answer(s *Step, st *StepState, v *Verb) {
 	default:
 		t.event("answer", s.Path, v.Option)
 		var err error
-		if s.Answered != nil && !t.change(s, st, "Answered", func() {
-			err = s.Answered(t.data, Answer{Option: v.Option, Actor: v.Actor, Reason: v.Reason})
+		if s.Answered != nil && !t.change(s, st, "Answered", func(data any) {
+			err = s.Answered(data, Answer{Option: v.Option, Actor: v.Actor, Reason: v.Reason})
 		}) {
 			return
 		}

@@ -58,14 +58,14 @@ func Classify(d Rules, s *State, build []Rules) (Class, string) {
 }
 
 func (d *Definition) canUndo(path string) bool {
-	s := d.Step(path)
-	return s != nil && (s.Kind == Request && !s.NoUndo || s.Kind == Local && s.Undoes)
+	s := d.Step(StepName(path))
+	return s != nil && (s.Kind == Request && !s.NoUndo || s.Kind == Local && s.Undoes || s.Kind == Child)
 }
 
 func (d *Definition) equalPolicy(r Rules) bool {
 	o, is := r.(*Definition)
 	return is && d.Deadline == o.Deadline && slices.EqualFunc(d.order, o.order, func(a, b *Step) bool {
-		return a.Timeout == b.Timeout && a.Attempts == b.Attempts && a.Topic == b.Topic && slices.Equal(a.Roles, b.Roles)
+		return a.Timeout == b.Timeout && a.Attempts == b.Attempts && a.Topic == b.Topic && a.Window == b.Window && slices.Equal(a.Roles, b.Roles)
 	})
 }
 

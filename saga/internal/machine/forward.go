@@ -20,7 +20,7 @@ func (t *transition) run(steps []*Step) bool {
 func (t *transition) runStep(s *Step) bool {
 	st := t.s.Steps[s.Path]
 	if st == nil {
-		if st = t.enter(s); st.Status == StepStuck {
+		if st = t.enter(s); st.Status == StepStuck || t.s.Back {
 			return false
 		}
 	}
@@ -32,9 +32,11 @@ func (t *transition) runStep(s *Step) bool {
 	case s.Kind == Parallel:
 		all := st.Status != StepStuck
 		for _, b := range s.Branches {
-			all = t.runStep(b) && all
+			all = !t.s.Back && t.runStep(b) && all
 		}
 		return all
+	case s.Kind == Each:
+		return st.Status != StepStuck && t.runItems(s, st)
 	}
 	return false
 }
@@ -44,7 +46,7 @@ func (t *transition) enter(s *Step) *StepState {
 	st := &StepState{Since: t.age}
 	t.s.Steps[s.Path] = st
 	skip := false
-	if s.OnlyIf != nil && !t.guarded(s, st, "OnlyIf", func() error { skip = !s.OnlyIf(t.data); return nil }) {
+	if s.OnlyIf != nil && !t.guarded(s, st, "OnlyIf", func(data any) error { skip = !s.OnlyIf(data); return nil }) {
 		return st
 	}
 	if skip {
@@ -59,7 +61,7 @@ func (t *transition) enter(s *Step) *StepState {
 // start starts a step that has not been started, or starts it again.
 func (t *transition) start(s *Step, st *StepState) {
 	switch s.Kind {
-	case Request, Local:
+	case Request, Local, Child:
 		st.Generation++
 		st.SentAs = s.Path
 		if st.Generation > 1 {
@@ -72,11 +74,13 @@ func (t *transition) start(s *Step, st *StepState) {
 		t.wait(s, st)
 		t.takeEarly(s, st)
 	case Ask:
-		if t.guarded(s, st, "Question", func() error { st.Question = s.Question(t.data); return nil }) {
+		if t.guarded(s, st, "Question", func(data any) error { st.Question = s.Question(data); return nil }) {
 			t.wait(s, st)
 		}
 	case Choose:
 		t.choose(s, st)
+	case Each:
+		t.list(s, st)
 	case Parallel:
 	}
 }
@@ -85,8 +89,8 @@ func (t *transition) start(s *Step, st *StepState) {
 func (t *transition) send(s *Step, st *StepState) {
 	c := Command{Path: s.Path, SentAs: st.SentAs, Local: s.Kind == Local, Attempt: st.Attempt + 1, Since: st.Since}
 	if s.Kind == Request {
-		if !t.guarded(s, st, "Command", func() (err error) {
-			if c.Message, err = s.Command(t.data); err != nil {
+		if !t.guarded(s, st, "Command", func(data any) (err error) {
+			if c.Message, err = s.Command(data); err != nil {
 				return err
 			}
 			if st.Message != "" {
@@ -98,13 +102,23 @@ func (t *transition) send(s *Step, st *StepState) {
 		}
 		st.Message, st.Topic, st.Key, st.Owed = c.Message.Type, c.Message.Topic, c.Message.Key, true
 	}
+	if s.Kind == Child {
+		if !t.guarded(s, st, "Data", func(data any) (err error) { c.Child, err = t.child(s, st, data); return err }) {
+			return
+		}
+		st.Child, st.Owed = c.Child.ID, true
+	}
 	st.Attempt++
 	if st.Status != StepUnknown {
 		st.Status = StepWaiting
 	}
-	st.Due = t.age + t.timeout(s)
-	if st.Status == StepUnknown {
+	switch {
+	case s.Kind == Child: // starts with this transition, and always ends
+		st.Due = 0
+	case st.Status == StepUnknown:
 		st.Due = t.age + max(t.timeout(s), t.backoff(st.SentAs, st.Attempt))
+	default:
+		st.Due = t.age + t.timeout(s)
 	}
 	t.out.Commands = append(t.out.Commands, c)
 	t.event("command.sent", st.SentAs, "attempt "+strconv.Itoa(st.Attempt))
@@ -123,7 +137,7 @@ func (t *transition) wait(s *Step, st *StepState) {
 func (t *transition) choose(s *Step, st *StepState) {
 	for _, c := range s.Cases {
 		taken := c.If == nil
-		if !taken && !t.guarded(s, st, "If of case "+c.Name, func() error { taken = c.If(t.data); return nil }) {
+		if !taken && !t.guarded(s, st, "If of case "+c.Name, func(data any) error { taken = c.If(data); return nil }) {
 			return
 		}
 		if taken {
@@ -201,7 +215,7 @@ func (t *transition) take(s *Step, st *StepState, sig Signal) error {
 	if err := t.try(s, sig.Payload); err != nil {
 		return err
 	}
-	if !t.change(s, st, "Received", func() { _ = s.Done(t.data, sig.Payload) }) {
+	if !t.change(s, st, "Received", func(data any) { _ = s.Done(data, sig.Payload) }) {
 		t.s.Signals = slices.Insert(t.s.Signals, 0, sig) // for a retry
 		return nil
 	}
@@ -220,7 +234,8 @@ func (t *transition) try(s *Step, payload []byte) (err error) {
 	if s.Done == nil {
 		return nil
 	}
-	scratch, err := t.d.Decode(t.in.Data)
+	sc := t.scope(s)
+	scratch, err := sc.Decode(*sc.json)
 	if err == nil {
 		err = s.Done(scratch, payload)
 	}

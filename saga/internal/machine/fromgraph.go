@@ -26,9 +26,7 @@ func FromGraph(text []byte) (*Definition, error) {
 		return nil, fmt.Errorf("read the graph of a saga: %w", err)
 	}
 	d := &Definition{
-		Name: g.Saga, Version: g.Version, Deadline: duration(g.Deadline), Steps: steps(g.Steps),
-		Decode: func(text []byte) (any, error) { return &text, nil },
-		Encode: func(data any) ([]byte, error) { return *data.(*[]byte), nil },
+		Name: g.Saga, Version: g.Version, Deadline: duration(g.Deadline), Steps: steps(g.Steps), Decode: undecoded.Decode, Encode: undecoded.Encode,
 	}
 	silent := func(any) (*postrider.Message, error) { return nil, nil }
 	if g.OnCompleted {
@@ -43,11 +41,18 @@ func FromGraph(text []byte) (*Definition, error) {
 	return d, nil
 }
 
+// undecoded leaves data as they are stored.
+var undecoded = ItemCodec{
+	Decode: func(text []byte) (any, error) { return &text, nil },
+	Encode: func(data any) ([]byte, error) { return *data.(*[]byte), nil },
+}
+
 func steps(nodes []StepNode) (out []*Step) {
 	for _, n := range nodes {
 		s := &Step{
 			Kind: n.Kind, Name: n.Name, Message: n.Message, Topic: n.Topic, Pivot: n.Pivot, NoUndo: n.NoUndo, Undoes: n.Undoes, Options: n.Options,
 			Roles: n.Roles, Timeout: duration(n.Timeout), Attempts: n.Attempts, OnlyIf: condition(n.Conditional), Branches: steps(n.Branches),
+			Each: steps(n.Each), Window: n.Window, Codec: undecoded,
 		}
 		switch s.Kind {
 		case Request:
@@ -56,6 +61,11 @@ func steps(nodes []StepNode) (out []*Step) {
 			s.Run = func(context.Context, any, any) error { return nil }
 		case Ask:
 			s.Question = func(any) string { return "" }
+		case Child:
+			s.Child = &Definition{Name: n.Message, Decode: undecoded.Decode, Encode: undecoded.Encode}
+			s.ChildData = func(any) (json.RawMessage, error) { return nil, nil }
+		case Each:
+			s.List = func(any) ([]Item, error) { panic(needsData) }
 		}
 		if n.Continues && (s.Kind == Await || s.Kind == Ask) {
 			s.TimedOut = func(any) {}

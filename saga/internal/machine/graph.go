@@ -33,10 +33,12 @@ type StepNode struct {
 	Options     []string   `json:"options,omitempty"`
 	Cases       []Node     `json:"cases,omitempty"`
 	Branches    []StepNode `json:"branches,omitempty"`
-	// Timeout in seconds, Attempts and Roles are policy: running instances follow the definition of the process.
+	Each        []StepNode `json:"each,omitempty"` // of every item
+	// Timeout in seconds, Attempts, Roles and Window are policy: running instances follow the definition of the process.
 	Timeout  float64  `json:"timeout,omitzero"`
 	Attempts int      `json:"attempts,omitzero"`
 	Roles    []string `json:"roles,omitempty"`
+	Window   int      `json:"window,omitzero"`
 }
 
 // Node is a case of a Choose.
@@ -54,7 +56,7 @@ func (d *Definition) Graph() Graph {
 	}
 }
 
-// Hash identifies the structure of the definition, without its policy: timeouts, attempts, roles, topics and the version.
+// Hash identifies the structure of the definition, without its policy: timeouts, attempts, roles, topics, windows and the version.
 func (d *Definition) Hash() string { return d.hash }
 
 func (d *Definition) computeHash() string {
@@ -72,12 +74,13 @@ func nodes(steps []*Step, policy bool) (out []StepNode) {
 		n := StepNode{
 			Name: s.Name, Kind: s.Kind, Message: s.Message, Conditional: s.OnlyIf != nil, Pivot: s.Pivot, NoUndo: s.NoUndo, Undoes: s.Undoes,
 			Continues: s.Refused != nil || s.TimedOut != nil, Options: s.Options, Branches: nodes(s.Branches, policy),
+			Each: nodes(s.Each, policy),
 		}
 		for _, c := range s.Cases {
 			n.Cases = append(n.Cases, Node{Name: c.Name, Conditional: c.If != nil, Steps: nodes(c.Steps, policy)})
 		}
 		if policy {
-			n.Timeout, n.Attempts, n.Roles, n.Topic = seconds(s.Timeout), s.Attempts, s.Roles, s.Topic
+			n.Timeout, n.Attempts, n.Roles, n.Topic, n.Window = seconds(s.Timeout), s.Attempts, s.Roles, s.Topic, s.Window
 		}
 		out = append(out, n)
 	}

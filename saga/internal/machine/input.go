@@ -21,6 +21,8 @@ type Input struct {
 	Timer   *Fired
 	Signal  *Signal
 	Verb    *Verb
+	// Parent is what the instance wants that started this one.
+	Parent *Wish
 }
 
 // Start begins an instance.
@@ -35,7 +37,7 @@ const (
 	OutcomeRefused    Outcome = "refused"
 	OutcomeUndone     Outcome = "undone"
 	OutcomeCannotUndo Outcome = "cannot-undo" // it is done, and there is no undo
-	OutcomeNoRecord   Outcome = "no-record"   // the record has expired, so nobody knows
+	OutcomeNoRecord   Outcome = "no-record"   // nobody knows: the record has expired, or a child was abandoned
 	OutcomeFailed     Outcome = "failed"      // of a local step: it is certain that this attempt had no effect
 )
 
@@ -47,7 +49,7 @@ type Reply struct {
 	// Payload is the reply of a step that was done; also with OutcomeCannotUndo.
 	Payload []byte
 	Refusal Refusal
-	// Data is the data as a local step has left it; nil for other steps.
+	// Data is the data as a local step has left it, those of its item if it belongs to one; nil for other steps.
 	Data json.RawMessage
 }
 
@@ -110,6 +112,8 @@ type Output struct {
 	// Announcement is the message of the end. Reports are those of a contract's timeout and end.
 	Announcement *postrider.Message
 	Reports      []*postrider.Message
+	// Answer is for the parent of an instance that has ended.
+	Answer *Reply
 	// Passed: the pivot is done.
 	Passed bool
 	Events []Event
@@ -125,6 +129,8 @@ type Command struct {
 	// Seen and Since are those of the step's state.
 	Seen  bool
 	Since time.Duration
+	// Child is the instance to start, or to undo; it has only an ID then. It has no Message.
+	Child *ChildStart
 	// Message has the type, the topic, the key if its definition gives one, and the payload of a command.
 	Message *postrider.Message
 	// Contract is the name of the contract, and Process the business process of the event, for the undo of one.
@@ -159,6 +165,8 @@ type Policy struct {
 	MaxSignals int
 	// MaxState is the largest size of the data, and that of the early signals together; 0 means no limit.
 	MaxState int
+	// MaxItems is the largest number of items of an Each; 0 means no limit.
+	MaxItems int
 	// Check says whether a message can be published; nil means that every one can.
 	Check func(m *postrider.Message) error
 }

@@ -1,13 +1,18 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Mermaid draws the definition as a Mermaid flowchart. With a state, it draws the instance over it.
 func (d *Definition) Mermaid(s *State) string {
+	if s != nil {
+		d = d.For(s)
+	}
 	m := &drawing{d: d, s: s}
 	m.line("flowchart TD")
 	m.line("  start((start))")
@@ -82,6 +87,12 @@ func (m *drawing) step(s *Step, from []edge, indent string) []edge {
 		m.line("%send", indent)
 		m.connect(from, id)
 		return []edge{{from: id}}
+	case Each:
+		m.line("%ssubgraph %s[%q]", indent, id, s.Name+" · each")
+		m.items(s, indent+"  ")
+		m.line("%send", indent)
+		m.connect(from, id)
+		return []edge{{from: id}}
 	}
 	open, shut := "[", "]"
 	switch {
@@ -95,9 +106,46 @@ func (m *drawing) step(s *Step, from []edge, indent string) []edge {
 	return []edge{{from: id}}
 }
 
+// drawnItems is how many items of an Each a drawing has.
+const drawnItems = 12
+
+// items draws the items of an Each: the first ones of those that are not finished, then others. Without items, it draws their steps.
+func (m *drawing) items(s *Step, indent string) {
+	if len(s.Items) == 0 {
+		m.sequence(s.Each, nil, indent)
+		return
+	}
+	items := slices.Clone(s.Items)
+	slices.SortStableFunc(items, func(a, b []*Step) int { return cmp.Compare(m.urgency(a), m.urgency(b)) })
+	for _, steps := range items[:min(len(items), drawnItems)] {
+		m.sequence(steps, nil, indent)
+	}
+	if more := len(items) - drawnItems; more > 0 {
+		m.next++
+		m.line("%ss%d[%q]", indent, m.next, fmt.Sprintf("and %d more", more))
+	}
+}
+
+// urgency is 0 for an item that waits for something, 1 for one that was started, and 2 for one that was not.
+func (m *drawing) urgency(steps []*Step) int {
+	first := 2
+	for _, s := range steps {
+		if m.s.Steps[s.Path] != nil {
+			first = min(first, 1)
+		}
+		if st := m.s.Steps[s.Path]; st != nil && st.open() {
+			return 0
+		}
+	}
+	return first
+}
+
 // label is the text of a step: its name, what is special about it, and its status.
 func (m *drawing) label(s *Step) string {
 	label := s.Name
+	if s.item != nil {
+		label = strings.ReplaceAll(s.item.ID, `"`, "'") + " · " + label
+	}
 	if s.Pivot {
 		label += " · pivot"
 	}

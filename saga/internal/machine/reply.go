@@ -66,7 +66,7 @@ func (t *transition) answered(s *Step, st *StepState, r *Reply) {
 	case OutcomeFailed:
 		t.failed(s, st, r.Refusal)
 	case OutcomeNoRecord:
-		t.stuck(s.Path, st, "the participant's record of the step has expired: "+r.Refusal.Text)
+		t.stuck(s.Path, st, "nobody knows whether it happened: "+r.Refusal.Text)
 	default: // of an undo
 		t.undoReply(s, st, r)
 	}
@@ -79,7 +79,7 @@ func (t *transition) done(s *Step, st *StepState, r *Reply) {
 		t.event("late", st.SentAs, "done")
 		return
 	}
-	if !t.change(s, st, "Done", func() { t.takeReply(s, r) }) {
+	if !t.change(s, st, "Done", func(data any) { t.takeReply(s, data, r) }) {
 		return
 	}
 	st.Owed = s.owes()
@@ -87,21 +87,21 @@ func (t *transition) done(s *Step, st *StepState, r *Reply) {
 }
 
 // takeReply applies the payload of a reply to the data.
-func (t *transition) takeReply(s *Step, r *Reply) {
+func (t *transition) takeReply(s *Step, data any, r *Reply) {
 	if r.Data != nil {
-		t.replace(r.Data)
+		t.scope(s).replace(r.Data)
 	} else if s.Done != nil {
-		_ = s.Done(t.data, r.Payload) // try has decoded it
+		_ = s.Done(data, r.Payload) // try has decoded it
 	}
 }
 
 // replace replaces the data by JSON that was made from it.
-func (t *transition) replace(data json.RawMessage) {
-	d, err := t.d.Decode(data)
+func (sc *scope) replace(text json.RawMessage) {
+	data, err := sc.Decode(text)
 	if err != nil {
 		panic(err) // the engine has encoded it
 	}
-	t.data = d
+	sc.data = data
 }
 
 // refused handles a step that certainly did not happen and will not.
@@ -112,7 +112,7 @@ func (t *transition) refused(s *Step, st *StepState, r Refusal) {
 	case t.s.Back:
 		st.Status = StepRefused
 	case s.Refused != nil:
-		if t.change(s, st, "Refused", func() { s.Refused(t.data, r) }) {
+		if t.change(s, st, "Refused", func(data any) { s.Refused(data, r) }) {
 			st.Status = StepRefused
 		}
 	case t.passed():
@@ -141,7 +141,7 @@ func (t *transition) failed(s *Step, st *StepState, r Refusal) {
 func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
 	switch r.Outcome {
 	case OutcomeUndone, OutcomeRefused:
-		if r.Data != nil && !t.change(s, st, "Undo", func() { t.replace(r.Data) }) {
+		if r.Data != nil && !t.change(s, st, "Undo", func(any) { t.scope(s).replace(r.Data) }) {
 			return
 		}
 		if st.ByHand {
@@ -156,7 +156,7 @@ func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
 	case OutcomeCannotUndo:
 		t.cannotUndo(s, st, r)
 	case OutcomeNoRecord:
-		t.stuck(s.Path, st, "the participant's record of the step has expired: "+r.Refusal.Text)
+		t.stuck(s.Path, st, "nobody knows whether it happened: "+r.Refusal.Text)
 	case OutcomeFailed:
 		t.event("attempt.failed", s.Path, r.Refusal.Text)
 		t.undoAgain(s, st, t.backoff(s.Path, st.Attempt), r.Refusal.Text)

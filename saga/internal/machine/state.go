@@ -32,6 +32,8 @@ type State struct {
 	// Ended is the final status, "" before the end.
 	Ended Status `json:"ended,omitzero"`
 	Cause *Cause `json:"cause,omitzero"`
+	// Parent is the instance that started this one; nil if none did.
+	Parent *Parent `json:"parent,omitzero"`
 	// Paused is set while nothing is sent; PausedAt is since when.
 	Paused   bool          `json:"paused,omitzero"`
 	PausedAt time.Duration `json:"paused_at,omitzero"`
@@ -130,6 +132,10 @@ type StepState struct {
 	Key        string `json:"key,omitzero"`
 	// Case is the case that a Choose took.
 	Case string `json:"case,omitzero"`
+	// Child is the ID of the instance that a Child started.
+	Child string `json:"child,omitzero"`
+	// Items are those of an Each, as they were listed when it started, with the data as their steps have left them.
+	Items []Item `json:"items,omitempty"`
 	// Question is what an Ask shows.
 	Question string `json:"question,omitzero"`
 	// Skip: it is being undone because an operator skipped it, and the instance continues afterwards.
@@ -149,6 +155,11 @@ type StepState struct {
 // finished says whether the steps after it can run.
 func (s *StepState) finished() bool {
 	return s != nil && (s.Status == StepDone || s.Status == StepSkipped || s.Status == StepRefused || s.Status == StepReleased)
+}
+
+// open says whether the instance waits for the step.
+func (s *StepState) open() bool {
+	return s.Status == StepWaiting || s.Status == StepUnknown || s.Status == StepUndoing || s.Status == StepStuck
 }
 
 // byHand says whether an operator did it, and nothing is known of its service.
@@ -175,9 +186,7 @@ func (s *State) Owed() []string {
 
 // Waiting returns the paths of the steps that the instance waits for, sorted.
 func (s *State) Waiting() []string {
-	return s.paths(func(st *StepState) bool {
-		return st.Status == StepWaiting || st.Status == StepUnknown || st.Status == StepUndoing || st.Status == StepStuck
-	})
+	return s.paths((*StepState).open)
 }
 
 func (s *State) paths(of func(*StepState) bool) (found []string) {
@@ -203,12 +212,17 @@ func (s State) clone() State {
 	steps := make(map[string]*StepState, len(s.Steps))
 	for path, st := range s.Steps {
 		c := *st
+		c.Items = slices.Clone(st.Items)
 		steps[path] = &c
 	}
 	s.Steps = steps
 	if s.Cause != nil {
 		c := *s.Cause
 		s.Cause = &c
+	}
+	if s.Parent != nil {
+		c := *s.Parent
+		s.Parent = &c
 	}
 	s.Signals, s.Consumed, s.Items = slices.Clone(s.Signals), slices.Clone(s.Consumed), maps.Clone(s.Items)
 	return s

@@ -84,7 +84,7 @@ func (t *transition) unattended(s *Step, st *StepState) {
 	t.event("timed out", s.Path, "")
 	switch {
 	case s.TimedOut != nil:
-		if t.change(s, st, "TimedOut", func() { s.TimedOut(t.data) }) {
+		if t.change(s, st, "TimedOut", func(data any) { s.TimedOut(data) }) {
 			t.finish(s, st)
 		}
 	case t.passed():

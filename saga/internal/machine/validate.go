@@ -25,7 +25,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,47}$`)
 // Complete sets paths and checks the definition. The error lists everything that is wrong.
 func (d *Definition) Complete() error {
 	c := &checker{d: d, messages: make(map[string]string)}
-	d.byPath, d.order = make(map[string]*Step), nil
+	d.byPath, d.order, d.each = make(map[string]*Step), nil, false
 	if !nameForm.MatchString(d.Name) {
 		c.fault("", "the name %q must have 1 to 48 lower-case letters, digits, dots and hyphens", d.Name)
 	}
@@ -50,7 +50,8 @@ func (d *Definition) Complete() error {
 type checker struct {
 	d        *Definition
 	faults   []error
-	parallel int               // how many Parallel steps the present one is in
+	parallel int               // how many Parallel and Each steps the present one is in
+	each     int               // how many Each steps it is in
 	messages map[string]string // the path of the request or await that has a message type
 }
 
@@ -78,8 +79,8 @@ func (c *checker) step(s *Step) {
 	if !nameForm.MatchString(s.Name) || s.Path == endPath {
 		c.fault(s.Path, "the name %q must have 1 to 48 lower-case letters, digits, dots and hyphens, and must not be %q at the top", s.Name, endPath)
 	}
-	if len(s.Path) > MaxPathBytes {
-		c.fault(s.Path, "the path has %d bytes, more than %d", len(s.Path), MaxPathBytes)
+	if longest := len(s.Path) + c.each*(MaxItemBytes+len("[]")); longest > MaxPathBytes {
+		c.fault(s.Path, "the path has up to %d bytes with the IDs of items, more than %d", longest, MaxPathBytes)
 	}
 	if c.d.byPath[s.Path] != nil {
 		c.fault(s.Path, "there are several steps of this name")
@@ -87,7 +88,7 @@ func (c *checker) step(s *Step) {
 	c.d.byPath[s.Path] = s
 	c.d.order = append(c.d.order, s)
 	if s.Pivot && c.parallel > 0 {
-		c.fault(s.Path, "a pivot cannot be inside a Parallel: while it is unknown, nothing else may be undone")
+		c.fault(s.Path, "a pivot cannot be inside a Parallel or an Each: while it is unknown, nothing else may be undone")
 	}
 	if s.Timeout < 0 && s.Timeout != NoTimeout || s.Timeout > MaxDuration {
 		c.fault(s.Path, "Timeout is %s; give a positive duration of at most 50 years, 0 for the default, or NoTimeout", s.Timeout)
@@ -109,6 +110,10 @@ func (c *checker) step(s *Step) {
 		c.choose(s)
 	case Parallel:
 		c.branches(s)
+	case Each:
+		c.items(s)
+	case Child:
+		c.child(s)
 	default:
 		c.fault(s.Path, "is of the unknown kind %q", s.Kind)
 	}
@@ -128,6 +133,9 @@ func (c *checker) message(s *Step) {
 		c.fault(s.Path, "an Await needs a Timeout; give NoTimeout if it may wait forever")
 	}
 	if s.Kind == Await {
+		if c.each > 0 {
+			c.fault(s.Path, "an Await cannot be inside an Each: a signal names no item")
+		}
 		if other := c.messages[s.Message]; other != "" {
 			c.fault(s.Path, "step %s awaits %s too", other, s.Message)
 		}
@@ -182,6 +190,33 @@ func (c *checker) branches(s *Step) {
 	c.parallel--
 }
 
+func (c *checker) items(s *Step) {
+	c.d.each = true
+	if s.List == nil {
+		c.fault(s.Path, "Items or ID is nil: they list the items")
+	}
+	if s.Window < 0 {
+		c.fault(s.Path, "Window is %d, it must not be negative", s.Window)
+	}
+	if len(s.Each) == 0 {
+		c.fault(s.Path, "there are no steps")
+	}
+	c.parallel++
+	c.each++
+	c.sequence(s.Path, s.Each)
+	c.parallel--
+	c.each--
+}
+
+func (c *checker) child(s *Step) {
+	if s.Child == nil {
+		c.fault(s.Path, "Saga is not a definition")
+	}
+	if s.ChildData == nil {
+		c.fault(s.Path, "Data is nil: it makes the data of the instance to start")
+	}
+}
+
 // way says which pivots were passed: one for certain, or one perhaps, since a condition or a refusal may leave it out.
 type way struct{ certain, perhaps bool }
 
@@ -198,8 +233,13 @@ func (c *checker) undos(steps []*Step, w way) way {
 		case s.Kind == Parallel:
 			c.undos(s.Branches, w)
 			continue
-		case s.Pivot && s.Kind != Request && s.Kind != Local:
-			c.fault(s.Path, "only a Request or a Local can be a pivot")
+		case s.Kind == Each:
+			c.undos(s.Each, w)
+			continue
+		case s.Pivot && s.Kind != Request && s.Kind != Local && s.Kind != Child:
+			c.fault(s.Path, "only a Request, a Local or a Child can be a pivot")
+		case s.Kind == Child && s.Child != nil && s.Child.HasPivot() && !s.Pivot && !w.certain:
+			c.fault(s.Path, "saga %s has a pivot, so it may be impossible to undo: make this step the pivot, or put it behind the pivot", s.Child.Name)
 		case s.Pivot && w.perhaps:
 			c.fault(s.Path, "is a second pivot: after the first there is no way back already")
 		case s.Kind == Local && !s.Undoes && !s.NoUndo && !s.Pivot && !w.certain:

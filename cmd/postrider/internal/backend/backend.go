@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"

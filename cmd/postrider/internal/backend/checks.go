@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/internal/plain"
 	"github.com/postrider/postrider/relay"

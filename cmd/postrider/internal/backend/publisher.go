@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/postrider/postrider"
@@ -17,7 +15,7 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 	redisbroker "github.com/postrider/postrider/broker/redis"
 	"github.com/postrider/postrider/broker/webhook"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/internal/address"
 )
 
@@ -234,27 +232,7 @@ func adapterOf(p config.Publisher) (adapter, string, error) {
 	if err != nil {
 		return adapter{}, "", badURL("%v", err)
 	}
-	return adapters[b.Name], withOptions(b, p), nil
-}
-
-// withOptions adds the options to the URL, replacing those of the same name.
-func withOptions(b config.Broker, p config.Publisher) string {
-	address, options := b.OptionsIn(p.URL)
-	options = slices.DeleteFunc(options, func(o config.Option) bool {
-		_, replaced := p.Options[o.Name]
-		return replaced
-	})
-	for name, value := range p.Options {
-		// %20 is a space after every mark, + is not.
-		options = append(options, config.Option{Name: name, Value: strings.ReplaceAll(url.QueryEscape(value), "+", "%20")})
-	}
-	slices.SortStableFunc(options, func(a, b config.Option) int { return cmp.Compare(a.Name, b.Name) })
-	joint := b.Mark
-	for _, o := range options {
-		address += joint + o.Name + "=" + o.Value
-		joint = "&"
-	}
-	return address
+	return adapters[b.Name], p.Address(), nil
 }
 
 // ShownPublisher is a broker's URL without secrets: without user information and options, and for a webhook only the

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/sqlite"

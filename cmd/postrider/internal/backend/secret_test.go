@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 // TestPlaintextPasswordsAreRefused: a password goes to another host over a connection that is not verified only if the URL says so;

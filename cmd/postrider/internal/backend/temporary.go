@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 // Temporary is a private outbox in a database, to be removed after use.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/internal/address"
 )
 

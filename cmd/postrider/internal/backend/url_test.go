@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 func TestLocate(t *testing.T) {

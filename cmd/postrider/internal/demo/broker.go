@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 // broker is the broker of the demo: either one started in this process, which the demo stops and starts, or an existing

@@ -20,8 +20,8 @@ import (
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/bounded"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/mcpserver"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/doctor"
 )
 

@@ -5,8 +5,8 @@ import (
 	"path"
 	"testing"
 
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/serving"
+	"github.com/postrider/postrider/config"
 )
 
 // TestMalformedRules: a server does not start with a pattern that would never match.

@@ -9,7 +9,7 @@ import (
 	rabbitmqbroker "github.com/postrider/postrider/broker/rabbitmq"
 	redisbroker "github.com/postrider/postrider/broker/redis"
 	"github.com/postrider/postrider/cmd/postrider/internal/cleanup"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/shop"
 )
 

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/postrider/postrider/examples/shop"
+	"github.com/postrider/postrider/saga"
 )
 
 // Loads names the loads, in requests per second; a number is a load too.
@@ -29,7 +31,8 @@ func RateOf(load string) (float64, error) {
 	return rate, nil
 }
 
-// callers is how many requests are open at most.
+// callers is how many requests are open at most. A caller waits for the end of its order, so a slow machine gets fewer orders, not more
+// and more that wait.
 const callers = 64
 
 // latencies is how many of the last durations are kept.
@@ -47,14 +50,24 @@ type load struct {
 	counts  loadCounts
 	took    []time.Duration // a ring
 	failure error           // the last one
-	late    []string        // orders that can succeed and took longer than their caller waited
-	broken  []string        // orders that could succeed and did not
+	open    []placedOrder   // not final when the load ended
+	broken  []string        // orders that ended in another way than they must
+}
+
+// placedOrder is an order, and the status in which it must end.
+type placedOrder struct {
+	kind kind
+	id   string
+	want shop.Status
 }
 
 // loadCounts is what a load has done.
 type loadCounts struct {
-	// Orders counts those that can succeed, Declined those that cannot; Late those of both that took longer than their caller waited.
+	// Orders counts those that can succeed, Declined those that cannot; Late those of both that took longer than callers like to wait.
 	Orders, Declined, Late int
+	// TimedOut and SoldOut count orders that can succeed and were cancelled: because the machine was slower than the time limits of
+	// their sagas, or because their goods had not arrived yet. They break no promise.
+	TimedOut, SoldOut int
 	// Reads and Customers count the other requests, Failed those of any kind that got no answer or another one than expected.
 	Reads, Customers, Failed int
 }
@@ -88,7 +101,7 @@ func (l *load) run(ctx context.Context) {
 		}
 		open.Go(func() {
 			defer func() { <-slots }()
-			if err := request(context.WithoutCancel(ctx)); err != nil {
+			if err := request(ctx); err != nil {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				l.counts.Failed++
@@ -98,7 +111,8 @@ func (l *load) run(ctx context.Context) {
 	}
 }
 
-// draw chooses the next request: half of them are orders, a tenth must be declined, a third are reads.
+// draw chooses the next request: half of them are orders, a tenth must be declined, a third are reads. It is given the context of the
+// load, whose end it outlives.
 func (l *load) draw() func(context.Context) error {
 	customer := fmt.Sprintf("customer-%02d", 1+l.random.IntN(50))
 	k := []kind{orchestrated, choreographed}[l.random.IntN(2)]
@@ -118,26 +132,26 @@ func (l *load) draw() func(context.Context) error {
 		return func(ctx context.Context) error { return l.read(ctx, "inventory", "/products") }
 	default:
 		a := shop.Account{Customer: "customer-" + strconv.FormatUint(l.random.Uint64(), 36), Card: "4000-0000"}
-		return func(ctx context.Context) error {
-			r, err := l.request(ctx, http.MethodPost, "payments", "/accounts", a)
+		return func(loading context.Context) error {
+			r, err := l.request(context.WithoutCancel(loading), http.MethodPost, "payments", "/accounts", a)
 			return l.count(&l.counts.Customers, r, err, http.StatusCreated)
 		}
 	}
 }
 
-func (l *load) read(ctx context.Context, service, path string) error {
-	r, err := l.request(ctx, http.MethodGet, service, path, nil)
+func (l *load) read(loading context.Context, service, path string) error {
+	r, err := l.request(context.WithoutCancel(loading), http.MethodGet, service, path, nil)
 	return l.count(&l.counts.Reads, r, err, http.StatusOK)
 }
 
-// orderWait is how long a caller waits for the end of an order.
+// orderWait is how long callers like to wait for the end of an order.
 const orderWait = 5 * time.Second
 
-// placeOrder places an order, waits for its end, and notes whether it is the one that is expected.
-func (l *load) placeOrder(ctx context.Context, k kind, o orderRequest, want shop.Status, counter *int) error {
-	id, begun := newOrder(), time.Now()
+// placeOrder places an order, waits for its end or that of the load, and notes whether the end is the one that is expected.
+func (l *load) placeOrder(loading context.Context, k kind, o orderRequest, want shop.Status, counter *int) error {
+	ctx, id, begun := context.WithoutCancel(loading), newOrder(), time.Now()
 	r, err := l.place(ctx, k, id, o, 5)
-	for attempt := 1; l.retry && attempt < 20 && (err != nil || r.status == http.StatusServiceUnavailable); attempt++ {
+	for l.retry && loading.Err() == nil && (err != nil || r.status == http.StatusServiceUnavailable) {
 		time.Sleep(500 * time.Millisecond)
 		r, err = l.place(ctx, k, id, o, 5)
 	}
@@ -148,41 +162,57 @@ func (l *load) placeOrder(ctx context.Context, k kind, o orderRequest, want shop
 	if err := json.Unmarshal(r.body, &placed); err != nil {
 		return fmt.Errorf("POST %s: %d: %s", k.path, r.status, r.text())
 	}
-	for !placed.Status.Final() && time.Since(begun) < orderWait {
-		time.Sleep(20 * time.Millisecond)
+	for !placed.Status.Final() && loading.Err() == nil {
+		time.Sleep(min(max(20*time.Millisecond, time.Since(begun)/5), time.Second)) // who asks too often keeps a slow shop slow
 		if found, err := l.order(ctx, id); err == nil {
 			placed = found
 		}
 	}
+	took := time.Since(begun)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	*counter++
-	if l.took = append(l.took, time.Since(begun)); len(l.took) > latencies {
+	if l.took = append(l.took, took); len(l.took) > latencies {
 		l.took = slices.Delete(l.took, 0, latencies/2)
 	}
-	switch {
-	case !placed.Status.Final():
+	if took > orderWait {
 		l.counts.Late++
-		if want == shop.Shipped {
-			l.late = append(l.late, id)
-		}
-	case placed.Status != want:
-		l.broken = append(l.broken, fmt.Sprintf("order %s is %s instead of %s: %s", id, placed.Status, want, placed.Reason))
+	}
+	if p := (placedOrder{k, id, want}); placed.Status.Final() {
+		l.judge(p, placed)
+	} else {
+		l.open = append(l.open, p)
 	}
 	return nil
 }
 
-// failed returns the orders that could succeed and did not, when all are final.
-func (l *load) failed(ctx context.Context) ([]string, error) {
-	for _, id := range l.late {
-		o, err := l.order(ctx, id)
+// judge notes how an order has ended.
+func (l *load) judge(p placedOrder, o shop.OrderView) {
+	switch {
+	case o.Status == p.want:
+	case p.want == shop.Shipped && strings.HasPrefix(o.Reason, string(saga.CauseTimedOut)):
+		l.counts.TimedOut++
+	case p.want == shop.Shipped && strings.HasPrefix(o.Reason, string(saga.CauseRefused)+": "+p.kind.reserve):
+		l.counts.SoldOut++
+	default:
+		l.broken = append(l.broken, fmt.Sprintf("order %s is %s instead of %s: %s", o.ID, o.Status, p.want, o.Reason))
+	}
+}
+
+// judgeOpen judges the orders that were open when the load ended, and returns all that ended in another way than they must.
+func (l *load) judgeOpen(ctx context.Context) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.open {
+		o, err := l.order(ctx, p.id)
 		if err != nil {
 			return l.broken, err
 		}
-		if o.Status != shop.Shipped {
-			l.broken = append(l.broken, fmt.Sprintf("an order that could succeed did not: %s is %s: %s", o.ID, o.Status, o.Reason))
+		if o.Status.Final() { // the ledger says which are not
+			l.judge(p, o)
 		}
 	}
+	l.open = nil
 	return l.broken, nil
 }
 

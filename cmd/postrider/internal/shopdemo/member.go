@@ -18,8 +18,8 @@ import (
 	"github.com/postrider/postrider/examples/shop"
 )
 
-// readyTimeout is how long a service may take to start or to stop.
-const readyTimeout = 60 * time.Second
+// readyTimeout is how long a service may take to start, to answer or to stop.
+const readyTimeout = patience
 
 // member is a service of the running shop.
 type member interface {
@@ -308,24 +308,26 @@ func (w *world) check(ctx context.Context) (shop.Tally, error) {
 	return w.ledger.Check(ctx)
 }
 
-// settle waits until no order is open and checks the sums over all orders.
-func (w *world) settle(ctx context.Context, within time.Duration) (shop.Tally, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for {
+// settle waits until no order is open, as long as orders become final, and checks the sums over all orders.
+func (w *world) settle(ctx context.Context) (shop.Tally, error) {
+	for final, since := 0, time.Now(); ; {
 		tally, err := w.check(ctx)
-		if ctx.Err() != nil || err == nil && tally.Open == 0 {
-			break
-		}
 		if err != nil {
 			return tally, err
 		}
+		if n := tally.Shipped + tally.Cancelled; n > final {
+			final, since = n, time.Now()
+		}
+		if tally.Open == 0 || time.Since(since) > patience {
+			break
+		}
 		select {
 		case <-ctx.Done():
+			return tally, ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	w.checking.Lock()
 	defer w.checking.Unlock()
-	return w.ledger.Totals(context.WithoutCancel(ctx))
+	return w.ledger.Totals(ctx)
 }

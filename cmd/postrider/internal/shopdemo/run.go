@@ -40,15 +40,15 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return failed
 	}
 	screen.say("the shop closes; waiting for open orders")
-	tally, err := w.settle(context.WithoutCancel(ctx), patience)
+	tally, err := w.settle(context.WithoutCancel(ctx))
 	if err != nil {
 		return fmt.Errorf("check the ledger: %w", err)
 	}
-	failedOrders, err := l.failed(context.WithoutCancel(ctx))
+	wrongOrders, err := l.judgeOpen(context.WithoutCancel(ctx))
 	if err != nil {
 		return fmt.Errorf("look at the orders: %w", err)
 	}
-	broken := append(tally.Broken, failedOrders...)
+	broken := append(tally.Broken, wrongOrders...)
 	counts, p50, p95 := l.stats()
 	screen.result(tally, counts, p50, p95, broken)
 	if len(broken) > 0 {

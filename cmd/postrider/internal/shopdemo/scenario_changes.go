@@ -8,17 +8,16 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"time"
 
 	"github.com/postrider/postrider/examples/shop"
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
-// loadFor is how long the orders come in before and after a change.
-const loadFor = 2 * time.Second
+// ordersAround is how many orders are placed before a change, and how many after it.
+const ordersAround = 15
 
-// underLoad runs a function while orders come in: loadFor after the first one.
+// underLoad runs a function while orders come in.
 func (s *stage) underLoad(ctx context.Context, change func() error) (loadCounts, error) {
 	rate, err := RateOf(cmp.Or(s.cfg.Load, "ambient"))
 	if err != nil {
@@ -28,13 +27,28 @@ func (s *stage) underLoad(ctx context.Context, change func() error) (loadCounts,
 	loading, end := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() { l.run(loading) })
-	time.Sleep(loadFor)
-	err = change()
-	time.Sleep(loadFor)
+	err = l.more(ctx, ordersAround)
+	if err == nil {
+		err = change()
+	}
+	if err == nil {
+		err = l.more(ctx, ordersAround)
+	}
 	end()
 	working.Wait()
 	counts, _, _ := l.stats()
 	return counts, err
+}
+
+// more waits until a number of orders more has been placed.
+func (l *load) more(ctx context.Context, n int) error {
+	before, _, _ := l.stats()
+	_, err := poll(ctx, patience, "orders are placed", func() (int, bool, error) {
+		now, _, _ := l.stats()
+		more := now.Orders - before.Orders
+		return more, more >= n, nil
+	})
+	return err
 }
 
 func rebuildView(ctx context.Context, s *stage) error {
@@ -53,7 +67,8 @@ func rebuildView(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.do("%d orders were placed and answered", counts.Orders+counts.Declined)
-	if _, err := s.settle(ctx, patience); err != nil {
+	tally, err := s.settle(ctx)
+	if err != nil {
 		return err
 	}
 	orders, err := states(ctx, s.dbs["orders"].DB, `SELECT id, status, total FROM orders`)
@@ -69,7 +84,7 @@ func rebuildView(ctx context.Context, s *stage) error {
 	if err := s.dbs["payments"].DB.QueryRowContext(ctx, `SELECT COUNT(*) FROM payments`).Scan(&charges); err != nil {
 		return err
 	}
-	s.expect(charges == counts.Orders, "no saga ran again: %d charges for %d orders", charges, counts.Orders)
+	s.expect(charges == tally.Shipped, "no saga ran again: %d charges for %d orders", charges, tally.Shipped)
 	return nil
 }
 
@@ -101,7 +116,7 @@ func joinConsumer(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.do("%d orders were placed and answered", counts.Orders+counts.Declined)
-	if _, err := s.settle(ctx, patience); err != nil {
+	if _, err := s.settle(ctx); err != nil {
 		return err
 	}
 	var want int64
@@ -113,6 +128,55 @@ func joinConsumer(ctx context.Context, s *stage) error {
 		return got, got == want, err
 	})
 	s.expect(err == nil, "the customers have %d points for the shipped orders, those before it started included; %d are right", got, want)
+	return s.extendContract(ctx)
+}
+
+// extendContract adds the points to the contract: its version 2, while an order of version 1 is in progress.
+func (s *stage) extendContract(ctx context.Context) error {
+	if err := s.service("payments").stop(); err != nil {
+		return err
+	}
+	order := orderRequest{Customer: "customer-08", Lines: []shop.Line{{SKU: "P-08", Quantity: 1}}}
+	first, _, err := s.placed(ctx, choreographed, order, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := poll(ctx, patience, "the order waits for its payment", func() (shownSaga, bool, error) {
+		found, err := s.saga(ctx, first)
+		return found, found.has("step.done", choreographed.reserve), err
+	}); err != nil {
+		return err
+	}
+	s.do("payments is stopped, so the order waits")
+	if err := s.service("orders").stop(); err != nil {
+		return err
+	}
+	s.service("orders").configure(func(c *Settings) { c.Limits.Version = 2 })
+	if err := errors.Join(s.service("orders").start(ctx), s.service("payments").start(ctx)); err != nil {
+		return err
+	}
+	s.do("orders is deployed with version 2 of the contract, which has the points, and payments is started")
+	second, _, err := s.placed(ctx, choreographed, order, 0)
+	if err != nil {
+		return err
+	}
+	for _, o := range []struct {
+		id      string
+		version int
+	}{{first, 1}, {second, 2}} {
+		if _, err := s.await(ctx, o.id, 0, shop.Shipped); err != nil {
+			return err
+		}
+		found, err := poll(ctx, patience, "the saga has seen all its events", func() (shownSaga, bool, error) {
+			found, err := s.saga(ctx, o.id)
+			return found, found.has("step.done", "order.shipped") && (o.version == 1 || found.has("step.done", "points.given")), err
+		})
+		if err != nil {
+			return err
+		}
+		s.expect(found.Version == o.version && found.Status == store.SagaCompleted && found.has("step.done", "points.given") == (o.version > 1),
+			"order %s: its saga is %s with version %d, and %d of its events are points", short(o.id), found.Status, found.Version, found.count("step.done", "points.given"))
+	}
 	return nil
 }
 
@@ -156,7 +220,7 @@ func deploy(ctx context.Context, s *stage) error {
 		}
 	}
 	s.do("the customers release the %d orders", n)
-	tally, err := s.settle(ctx, 5*patience)
+	tally, err := s.settle(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,7 +245,7 @@ func (s *stage) holdOrders(ctx context.Context, n int) ([]string, error) {
 			return nil, err
 		}
 	}
-	_, err := poll(ctx, 5*patience, "the orders are confirmed", func() (got int, done bool, err error) {
+	_, err := poll(ctx, patience, "the orders are confirmed", func() (got int, done bool, err error) {
 		err = s.dbs["orders"].DB.QueryRowContext(ctx, `SELECT COUNT(*) FROM orders WHERE status = 'CONFIRMED'`).Scan(&got)
 		return got, got == n, err
 	})

@@ -23,14 +23,14 @@ func timeOut(ctx context.Context, s *stage, k kind) error {
 	if err != nil {
 		return err
 	}
-	found, err := poll(ctx, s.cfg.Limits.StepTimeout+2*patience, "the charge times out", func() (shownSaga, bool, error) {
+	found, err := poll(ctx, patience, "a step times out", func() (shownSaga, bool, error) {
 		found, err := s.saga(ctx, id)
-		return found, found.Status == store.SagaCompensating, err
+		return found, found.Cause != "", err
 	})
 	if err != nil {
 		return err
 	}
-	s.do("the charge is not answered: the saga is %s, because it %s", found.Status, found.Cause)
+	s.do("%s is not answered: the saga is %s, because it %s", found.Detail, found.Status, found.Cause)
 	s.expect(found.Cause == "timed out", "the cause is that it timed out")
 	if err := s.service("payments").start(ctx); err != nil {
 		return err
@@ -173,7 +173,7 @@ func stickRefund(ctx context.Context, s *stage) error {
 		return err
 	}
 	s.by("PATCH /orders/ID/cancel", "the customer cancels the order: %d", r.status)
-	stuck, err := poll(ctx, 2*patience, "the saga is stuck", func() (shownSaga, bool, error) {
+	stuck, err := poll(ctx, patience, "the saga is stuck", func() (shownSaga, bool, error) {
 		found, err := s.saga(ctx, id)
 		return found, found.Status == store.SagaStuck, err
 	})

@@ -100,7 +100,7 @@ func cancelOrder(ctx context.Context, s *stage, k kind) error {
 	s.expect(saga.Status == store.SagaCompensated && saga.Cause == "cancelled", "the saga is %s, because it was %s", saga.Status, saga.Cause)
 	s.expect(saga.has("step.undone", k.charge) && saga.has("step.undone", k.reserve), "%s and %s are undone, in one history", k.charge, k.reserve)
 	s.expect(after.Stock == before.Stock, "the stock of P-05 is %d, as before", after.Stock)
-	if r, err = s.cancel(ctx, id); err != nil {
+	if r, err = s.cancelTooLate(ctx, id); err != nil {
 		return err
 	}
 	s.expect(r.status == http.StatusConflict, "cancelling it a second time is refused: %s", r.text())
@@ -112,16 +112,33 @@ func cancelOrder(ctx context.Context, s *stage, k kind) error {
 	if _, err := s.await(ctx, id, 0, shop.Shipped); err != nil {
 		return err
 	}
-	if r, err = s.cancel(ctx, id); err != nil {
+	if r, err = s.cancelTooLate(ctx, id); err != nil {
 		return err
 	}
 	s.expect(r.status == http.StatusConflict, "cancelling an order that is shipped is refused: %s", r.text())
 	return nil
 }
 
-// cancel asks orders to cancel an order.
+// cancel asks orders to cancel an order, again if the saga of the order has not begun.
 func (s *stage) cancel(ctx context.Context, id string) (reply, error) {
-	return s.request(ctx, http.MethodPatch, "orders", "/orders/"+id+"/cancel", nil)
+	return poll(ctx, patience, "the request to cancel the order is taken", func() (reply, bool, error) {
+		r, err := s.request(ctx, http.MethodPatch, "orders", "/orders/"+id+"/cancel", nil)
+		return r, r.status != http.StatusServiceUnavailable, err
+	})
+}
+
+// cancelTooLate asks orders to cancel an order whose saga is past its pivot or has ended, until the answer is there.
+func (s *stage) cancelTooLate(ctx context.Context, id string) (reply, error) {
+	if _, err := poll(ctx, patience, "the saga cannot turn back", func() (shownSaga, bool, error) {
+		found, err := s.saga(ctx, id)
+		return found, found.PastPivot || found.Status == store.SagaCompensated, err
+	}); err != nil {
+		return reply{}, err
+	}
+	return poll(ctx, patience, "the request to cancel the order is answered", func() (reply, bool, error) {
+		r, err := s.cancel(ctx, id)
+		return r, r.status != http.StatusAccepted, err
+	})
 }
 
 func declinePayment(ctx context.Context, s *stage, k kind) error {
@@ -152,8 +169,22 @@ func declinePayment(ctx context.Context, s *stage, k kind) error {
 	s.expect(saga.Status == store.SagaCompensated && saga.Cause == "refused" && strings.Contains(saga.Detail, "declined"), "the saga is %s, because: %s", saga.Status, cancelled.Reason)
 	s.expect(saga.turnsBackWith(k.charge, k.reserve), "the undo of %s was sent by the transaction that took the refusal", k.reserve)
 	s.expect(!saga.has("timed out", ""), "no step timed out")
+	failed, err := s.failedAttempts(ctx, "payments")
+	if err != nil {
+		return err
+	}
+	s.expect(failed == 0, "payments counts %d failed attempts: a refusal is an answer, so nothing is retried and no breaker opens", failed)
 	s.expect(after.Stock == before.Stock, "the stock of %s is %d, as before", workstation, after.Stock)
 	return nil
+}
+
+// failedAttempts counts the attempts of a service's relays and consumers that failed.
+func (s *stage) failedAttempts(ctx context.Context, service string) (n int64, err error) {
+	status, err := s.dbs[service].Store.(store.StatusReader).Status(ctx)
+	for _, r := range status.Relays {
+		n += r.Failed
+	}
+	return n, err
 }
 
 // turnsBackWith reports whether the transition that took the refusal of one step sent the undo of another.

@@ -14,7 +14,8 @@ type Scenario struct {
 	Title  string
 	// about says in a few lines what is done and what is expected.
 	about string
-	// limits are the time limits that the scenario needs; those that are configured have precedence.
+	// limits are the time limits that the scenario needs; those that are configured have precedence, and those that are missing are
+	// ample, since no scenario depends on the speed of the machine.
 	limits Limits
 	// processes: it kills services, so they must be processes.
 	processes bool
@@ -41,14 +42,15 @@ var Scenarios = []Scenario{
 	{
 		Number: 4, Title: "a new consumer joins", run: joinConsumer,
 		about: "While orders come in, the service loyalty is started for the first time. It must give points for every order that is shipped,\n" +
-			"once; no other service is changed or restarted.",
+			"once; no other service is changed or restarted. Then version 2 of the contract has the points: new orders must follow it, and\n" +
+			"one that is in progress must continue with version 1.",
 	},
 	{
 		Number: 5, Title: "a payment is declined", run: both(declinePayment),
 		about: "Two workstations cost more than the limit of a card. The goods must go back at once: no timeout is waited for.",
 	},
 	{
-		Number: 6, Title: "a service does not answer", run: both(timeOut),
+		Number: 6, Title: "a service does not answer", run: both(timeOut), limits: Limits{StepTimeout: 15 * time.Second},
 		about: "Payments is stopped, and an order is placed. When the charge times out, the saga turns back. When payments is back, it finds\n" +
 			"the command and its undo: whatever it does first, no money is kept. A choreographed order can also be shipped in the end, if its\n" +
 			"parcel leaves before shipping hears that it must not: never half.",
@@ -64,15 +66,19 @@ var Scenarios = []Scenario{
 			"until an operator has repaired payments and tries again.",
 	},
 	{
-		Number: 9, Title: "a new version is deployed", run: deploy, limits: Limits{Deadline: time.Hour},
+		Number: 9, Title: "a new version is deployed", run: deploy,
 		about: "Orders are confirmed and held when version 2 of the saga is deployed, which has a review of expensive orders. They must\n" +
 			"continue with version 1; an expensive order of version 2 must wait for a person.",
 	},
 	{
-		Number: 10, Title: "services are killed", run: killServices, processes: true, limits: Limits{LeaseTTL: 5 * time.Second},
-		about: "Each service is a process. While orders come in, one after another is killed, as by kill -9, and started again.",
+		Number: 10, Title: "services are killed", run: killServices, processes: true,
+		limits: Limits{LeaseTTL: 5 * time.Second, StepTimeout: 15 * time.Second, Deadline: time.Minute},
+		about:  "Each service is a process. While orders come in, one after another is killed, as by kill -9, and started again.",
 	},
 }
+
+// ample are limits that nothing reaches but what must not happen at all.
+var ample = Limits{StepTimeout: 30 * time.Minute, Deadline: time.Hour}
 
 // both is a scenario with an order of each kind.
 func both(run func(context.Context, *stage, kind) error) func(context.Context, *stage) error {
@@ -94,7 +100,7 @@ func RunScenario(ctx context.Context, cfg Config, number int) (err error) {
 		return fmt.Errorf("scenario %d: %w", number, ErrNoScenario)
 	}
 	cfg.Faults, cfg.Processes = true, cfg.Processes || sc.processes
-	cfg.Limits = cfg.Limits.or(sc.limits)
+	cfg.Limits = cfg.Limits.or(sc.limits).or(ample)
 	fmt.Fprintf(cfg.Out, "Scenario %d: %s\n%s\n\n", sc.Number, sc.Title, sc.about)
 	w, err := open(ctx, cfg)
 	if err != nil {
@@ -105,7 +111,7 @@ func RunScenario(ctx context.Context, cfg Config, number int) (err error) {
 	if err := sc.run(ctx, s); err != nil {
 		return fmt.Errorf("scenario %d: %w", number, err)
 	}
-	tally, err := w.settle(ctx, patience)
+	tally, err := w.settle(ctx)
 	if err != nil {
 		return fmt.Errorf("check the ledger: %w", err)
 	}

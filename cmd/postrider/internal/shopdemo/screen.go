@@ -97,8 +97,8 @@ func plainLine(f figures) string {
 	if !f.tally.Exact() {
 		ledger = "NOT EXACT: " + f.tally.Broken[0]
 	}
-	return fmt.Sprintf("%6.1fs  orders: %d shipped, %d cancelled, %d open  sagas: %d running, %d compensating, %d stuck  p95 %d ms  stock %d  dead letters %d  ledger: %s",
-		f.elapsed.Seconds(), f.tally.Shipped, f.tally.Cancelled, f.tally.Open, f.sagas[store.SagaRunning], f.sagas[store.SagaCompensating],
+	return fmt.Sprintf("%6.1fs  orders: %d shipped, %d cancelled, %d timed out, %d open  sagas: %d running, %d compensating, %d stuck  p95 %d ms  stock %d  dead letters %d  ledger: %s",
+		f.elapsed.Seconds(), f.tally.Shipped, f.tally.Cancelled, f.counts.TimedOut, f.tally.Open, f.sagas[store.SagaRunning], f.sagas[store.SagaCompensating],
 		f.sagas[store.SagaStuck], f.p95.Milliseconds(), f.tally.Free, f.dead(), ledger)
 }
 
@@ -173,13 +173,13 @@ func (f figures) columns() []line {
 	row := func(order, saga, ledger string, color drawing.Color) line {
 		return line{{"", fmt.Sprintf("%-27s", order)}, {color, fmt.Sprintf("%-25s", saga)}, {"", ledger}}
 	}
-	stuck := f.sagas[store.SagaStuck]
+	stuck, timedOut := f.sagas[store.SagaStuck], f.counts.TimedOut
 	return []line{
 		row(cell("shipped", drawing.Number(t.Shipped), 22), cell("running", drawing.Number(f.sagas[store.SagaRunning]), 20), cell("charged", t.Charged.String(), 27), ""),
 		row(cell("cancelled", drawing.Number(t.Cancelled), 22), cell("compensating", drawing.Number(f.sagas[store.SagaCompensating]), 20), cell("refunded", t.Refunded.String(), 27), ""),
 		row(cell("open", drawing.Number(t.Open), 22), cell("stuck", drawing.Number(stuck), 20), cell("free goods", drawing.Number(t.Free), 27), warn(stuck > 0)),
 		row(cell("failed calls", drawing.Number(f.counts.Failed), 22), cell("p50", drawing.Age(f.p50), 20), cell("reserved", drawing.Number(t.Reserved), 27), ""),
-		row("", cell("p95", drawing.Age(f.p95), 20), cell("sold", drawing.Number(t.Sold), 27), ""),
+		row(cell("timed out", drawing.Number(timedOut), 22), cell("p95", drawing.Age(f.p95), 20), cell("sold", drawing.Number(t.Sold), 27), warn(timedOut > 0)),
 	}
 }
 
@@ -222,6 +222,12 @@ func (s *screen) result(t shop.Tally, c loadCounts, p50, p95 time.Duration, foun
 	fmt.Fprintf(s.out, "\n%s\n  %s\n", heading, ledgerLine(t))
 	fmt.Fprintf(s.out, "  %s that could succeed, %s that had to be declined; half of all took less than %d ms, 95%% less than %d ms\n",
 		drawing.Plural(c.Orders, "order"), drawing.Number(c.Declined), p50.Milliseconds(), p95.Milliseconds())
+	if c.TimedOut > 0 {
+		fmt.Fprintf(s.out, "  %s of them timed out and what was done for them was undone: this machine is too slow for the load; choose a lower --load or a higher --step-timeout\n", drawing.Number(c.TimedOut))
+	}
+	if c.SoldOut > 0 {
+		fmt.Fprintf(s.out, "  %s of them were refused, since goods were sold out: choose a lower --load or a shorter --replenish\n", drawing.Number(c.SoldOut))
+	}
 	for _, broken := range found {
 		fmt.Fprintln(s.out, "  "+broken)
 	}

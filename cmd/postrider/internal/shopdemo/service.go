@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/examples/shop"
 	"github.com/postrider/postrider/store/postgres"
 )

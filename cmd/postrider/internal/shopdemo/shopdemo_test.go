@@ -6,10 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -44,7 +48,6 @@ func testConfig(t *testing.T, out *bytes.Buffer) Config {
 	t.Helper()
 	return Config{
 		Dir: t.TempDir(), Name: "SHOP", ShownStore: "SQLite", ShownPublisher: "JetStream in this process", Load: "ambient", Seed: 1, InFlight: 30, Out: out,
-		Limits: Limits{StepTimeout: 2 * patience, Deadline: 10 * patience}, // no scenario but that of timeouts depends on the machine
 		Command: func(s Settings) (string, []string) {
 			text, err := json.Marshal(s)
 			if err != nil {
@@ -64,9 +67,9 @@ func TestScenarios(t *testing.T) {
 			cfg := testConfig(t, &out)
 			switch {
 			case s.Number == 6:
-				cfg.Limits.StepTimeout = time.Second
+				cfg.Limits.StepTimeout = 2 * time.Second
 			case s.processes:
-				cfg.For, cfg.Limits.StepTimeout, cfg.Limits.Deadline = 15*time.Second, 15*time.Second, time.Minute
+				cfg.For = 15 * time.Second
 			}
 			err := RunScenario(t.Context(), cfg, s.Number)
 			t.Log(out.String())
@@ -108,19 +111,108 @@ func TestSteadyLoad(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	cfg := testConfig(t, &out)
-	cfg.For, cfg.Load = 5*time.Second, "40"
+	cfg.For, cfg.Load, cfg.Limits = 5*time.Second, "40", ample
 	err := Run(t.Context(), cfg)
 	t.Log(out.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Every promise was kept.", "ledger: exact"} {
+	for _, want := range []string{"Every promise was kept.", "ledger: exact", ", 0 timed out,"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing", want)
 		}
 	}
 	if strings.Contains(out.String(), "\x1b") {
 		t.Error("there are escape sequences although it is no terminal")
+	}
+}
+
+// TestLateOrdersAreReported: orders that timed out on a slow machine are named, and no promise is broken.
+func TestLateOrdersAreReported(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	cfg := testConfig(t, &out)
+	newScreen(cfg, &world{cfg: cfg}).result(shop.Tally{Cancelled: 3}, loadCounts{Orders: 8, TimedOut: 3}, 0, 0, nil)
+	for _, want := range []string{"Every promise was kept.", "3 of them timed out", "this machine is too slow for the load"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, out.String())
+		}
+	}
+}
+
+// TestLoads: half of the requests are orders, half of each kind; a tenth must be declined, 35% are reads, 5% are new customers.
+func TestLoads(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]float64{"none": 0, "booth": 3, "ambient": 30, "200": 200} {
+		if rate, err := RateOf(name); err != nil || rate != want {
+			t.Errorf("load %s: %v requests per second, %v; want %v", name, rate, err, want)
+		}
+	}
+	var mu sync.Mutex
+	got := make(map[string]int)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		status := http.StatusOK
+		switch body, _ := io.ReadAll(r.Body); {
+		case strings.Contains(string(body), workstation):
+			got["declined"]++
+			fmt.Fprint(w, `{"status":"CANCELLED"}`)
+			return
+		case strings.HasPrefix(r.URL.Path, "/orders"):
+			got[r.URL.Path]++
+			fmt.Fprint(w, `{"status":"SHIPPED"}`)
+			return
+		case r.Method == http.MethodPost:
+			status = http.StatusCreated
+			fallthrough
+		default:
+			got[r.Method]++
+			w.WriteHeader(status)
+		}
+	}))
+	defer server.Close()
+	members := make(map[string]member)
+	for _, name := range shop.Names {
+		members[name] = &inside{settings: Settings{Listen: strings.TrimPrefix(server.URL, "http://")}}
+	}
+	l := newLoad(&world{cfg: Config{Seed: 1}, members: members, http: server.Client()}, 1)
+	const requests = 2000
+	for range requests {
+		if err := l.draw()(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, percent := range map[string]int{"/orders": 25, "/orders/orchestrated": 25, "declined": 10, "GET": 35, "POST": 5} {
+		if n := got[what] * 100 / requests; n < percent-3 || n > percent+3 {
+			t.Errorf("%d%% are %s, want about %d%%", n, what, percent)
+		}
+	}
+	if len(l.broken) > 0 {
+		t.Errorf("broken: %q", l.broken)
+	}
+}
+
+// TestJudge: which ends of an order break a promise.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		order                     shop.OrderView
+		want                      shop.Status
+		timedOut, soldOut, broken int
+	}{
+		{order: shop.OrderView{Status: shop.Shipped}, want: shop.Shipped},
+		{order: shop.OrderView{Status: shop.Cancelled, Reason: "refused: charge: declined"}, want: shop.Cancelled},
+		{order: shop.OrderView{Status: shop.Cancelled, Reason: "timed out: reserve"}, want: shop.Shipped, timedOut: 1},
+		{order: shop.OrderView{Status: shop.Cancelled, Reason: "refused: reserve: out of stock"}, want: shop.Shipped, soldOut: 1},
+		{order: shop.OrderView{Status: shop.Cancelled, Reason: "refused: charge: declined"}, want: shop.Shipped, broken: 1},
+		{order: shop.OrderView{Status: shop.Shipped}, want: shop.Cancelled, broken: 1},
+	} {
+		var l load
+		l.judge(placedOrder{kind: orchestrated, want: c.want}, c.order)
+		if l.counts.TimedOut != c.timedOut || l.counts.SoldOut != c.soldOut || len(l.broken) != c.broken {
+			t.Errorf("%+v instead of %s: %+v, broken %q", c.order, c.want, l.counts, l.broken)
+		}
 	}
 }
 

@@ -76,8 +76,8 @@ func (s *stage) expect(true bool, format string, args ...any) {
 	fmt.Fprintf(s.out, "    %s  %s\n", mark, text)
 }
 
-// patience is how long a scenario waits for what must happen, beyond the time limits of the sagas.
-const patience = 60 * time.Second
+// patience is how long a scenario waits for what must happen, beyond the time limits of the sagas: longer than a slow machine needs.
+const patience = 5 * time.Minute
 
 // await waits until an order has a status, and returns it.
 func (s *stage) await(ctx context.Context, id string, within time.Duration, want ...shop.Status) (v shop.OrderView, err error) {

@@ -89,6 +89,29 @@ func TestVerbsAreOnRecord(t *testing.T) {
 	}
 }
 
+// TestRemovalIsOnRecord: the removal of a relay has two steps, and each is on record, also when it fails.
+func TestRemovalIsOnRecord(t *testing.T) {
+	t.Parallel()
+	url := clitest.WithHeld(t)
+	var hold struct{ ID string }
+	clitest.Must(t, json.Unmarshal([]byte(clitest.OK(t, "legal-hold", "place", "--because", "case 17", "--json", "--store", url)), &hold))
+	remove := []string{"outbox", "remove", "to-nats", "--discard", "--everything", "--yes", "--because", "rebuilt", "--store", url}
+	clitest.Fails(t, program.ExitFailed, "case 17", remove...)
+	clitest.OK(t, "legal-hold", "release", hold.ID, "--because", "closed", "--yes", "--store", url)
+	clitest.OK(t, remove...)
+	var got []string
+	for _, e := range entries(t, url) {
+		if e.Action == "RemoveRelay" {
+			got = append(got, fmt.Sprint(e.Result, " ", e.On, " ", e.Reason))
+		}
+	}
+	// The second command finds no relay to remove, and goes on.
+	want := []string{"done to-nats rebuilt", "failed what to-nats has processed rebuilt", "failed to-nats rebuilt", "done what to-nats has processed rebuilt"}
+	if !slices.Equal(got, want) {
+		t.Errorf("on record: %q", got)
+	}
+}
+
 // content is what the verbs change, as text.
 func content(t *testing.T, url string) string {
 	t.Helper()

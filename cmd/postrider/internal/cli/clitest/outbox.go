@@ -9,7 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/store"
 )
 

@@ -96,7 +96,7 @@ func (f *shopFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.Limits.LeaseTTL, "lease-ttl", 15*time.Second, "`time` after which the work of a killed process is taken over")
 	flags.DurationVar(&f.Limits.Keep, "keep", 24*time.Hour, "`time` that delivered messages, their IDs and ended sagas are kept")
 	flags.DurationVar(&f.Limits.Replenish, "replenish", 10*time.Second, "`time` between two looks for goods that are nearly sold out")
-	flags.IntVar(&f.Limits.Version, "saga-version", 1, "`version` of the saga; 2 has a review of expensive orders")
+	flags.IntVar(&f.Limits.Version, "saga-version", 1, "`version` of the sagas; 2 has a review of expensive orders, and points")
 	flags.Int64Var(&f.Limits.ReviewAbove, "review-above", 5_000_00, "total in `cents` above which version 2 asks a person")
 	flags.BoolVar(&f.plain, "plain", false, "write plain lines also on a terminal")
 	flags.BoolVar(&f.printConfig, "print-config", false, "print all settings and their values, and do nothing")

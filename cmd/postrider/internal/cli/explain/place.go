@@ -26,6 +26,7 @@ func (p commands) writePlace(m *inspect.MessageInfo, place inspect.Place) {
 		p.writeNext(place)
 	case inspect.DeliveredOrSkipped:
 		fmt.Fprintf(p.Stdout, "delivered, or skipped by the topics that the relay took then: the cursor of partition %d is past it\n", m.Partition)
+		p.writePassed(place.Passed)
 	case inspect.NotTaken:
 		fmt.Fprintf(p.Stdout, "does not take topic %s, only %s\n", output.Printable(m.Topic), output.Printable(strings.Join(place.Topics, ", ")))
 	case inspect.NotBegun:
@@ -43,6 +44,17 @@ func (p commands) writePlace(m *inspect.MessageInfo, place inspect.Place) {
 	default:
 		fmt.Fprintln(p.Stdout, place.Next.Text)
 	}
+}
+
+// writePassed writes when a relay passed a message, as far as that is known.
+func (p commands) writePassed(passed *inspect.Passed) {
+	if passed == nil {
+		return
+	}
+	f := output.NewFields(p.Stdout)
+	f.Add("passed", fmt.Sprintf("between %s and %s", output.Moment(passed.After), output.Moment(passed.Before)))
+	f.Add("by", passed.By)
+	f.Flush()
 }
 
 // writeRedrives writes how a message was dead-lettered and redriven.

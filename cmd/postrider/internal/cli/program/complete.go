@@ -14,7 +14,7 @@ import (
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
@@ -54,7 +54,7 @@ func (p *Program) complete(list Completer) cobra.CompletionFunc {
 		const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		c, _, err := config.Load(p.configFile, p.Environ, p.StoreFlag != "")
+		c, _, err := config.Read(p.configFile, p.Environ, p.StoreFlag != "")
 		if err != nil {
 			return nil, directive
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/internal/address"
 )
 

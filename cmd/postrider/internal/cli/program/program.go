@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 // Program is one run of the binary. All its access to the outside is through fields, so that tests can run it in their

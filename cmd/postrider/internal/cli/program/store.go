@@ -7,12 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 // Load reads the configuration and applies the common flags.
 func (p *Program) Load() (*config.Config, *slog.Logger, error) {
-	c, warnings, err := config.Load(p.configFile, p.Environ, p.StoreFlag != "")
+	c, warnings, err := config.Read(p.configFile, p.Environ, p.StoreFlag != "")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/serving"
+	"github.com/postrider/postrider/config"
 )
 
 // serveAdmin serves the administration of the store of all relays, if it has an address, until the returned function is called.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 // Flags are the flags of relay, which override the configuration.
@@ -74,14 +74,22 @@ func (p commands) overrideRelays(cmd *cobra.Command, c *config.Config, f Flags) 
 			return err
 		}
 	}
+	return f.Choose(p.Program, cmd, c)
+}
+
+// Choose applies the flags that choose and describe relays. Each has a publisher then.
+func (f Flags) Choose(p *program.Program, cmd *cobra.Command, c *config.Config) error {
 	if err := ChooseRelays(c, f.Only); err != nil {
 		return err
 	}
-	return f.Describe(p.Program, cmd, c)
+	if err := f.describe(p, cmd, c); err != nil {
+		return err
+	}
+	return c.CheckPublishers()
 }
 
-// Describe applies the flags that describe a relay to the configured relay, or to a new one.
-func (f Flags) Describe(p *program.Program, cmd *cobra.Command, c *config.Config) error {
+// describe applies the flags that describe a relay to the configured relay, or to a new one.
+func (f Flags) describe(p *program.Program, cmd *cobra.Command, c *config.Config) error {
 	changed := cmd.Flags().Changed
 	switch len(c.Relays) {
 	case 0:

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/bounded"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 )
 
 const (

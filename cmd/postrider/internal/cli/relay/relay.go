@@ -13,9 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replay"
@@ -173,18 +174,24 @@ func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (unit
 // brokerPatience is how long a broker may be unavailable at the start before this is logged.
 const brokerPatience = 5 * time.Second
 
-// run connects the publisher and runs the relay until ctx ends.
-func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) error {
-	engine := logger // the relay adds its name to its log itself
-	logger = logger.With("relay", u.config.Name)
+// connect connects the publisher. A relay that is switched off needs none.
+func (u *unit) connect(ctx context.Context, logger *slog.Logger) (publisher postrider.Publisher, closeIt func(), err error) {
+	if u.config.Disabled {
+		return nil, func() {}, nil
+	}
 	logger.Info("connecting to the broker", "publisher", backend.ShownPublisher(u.config.Publisher.URL))
 	waiting := time.AfterFunc(brokerPatience, func() {
 		logger.Warn("the broker does not answer; trying until it does")
 	})
-	publisher, closePublisher, err := backend.OpenPublisher(ctx, u.config.Publisher, backend.Uses{
-		Relay: u.config.Name, Attempts: u.outbox, Logger: logger,
-	})
-	waiting.Stop()
+	defer waiting.Stop()
+	return backend.OpenPublisher(ctx, u.config.Publisher, backend.Uses{Relay: u.config.Name, Attempts: u.outbox, Logger: logger})
+}
+
+// run connects the publisher and runs the relay until ctx ends.
+func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+	engine := logger // the relay adds its name to its log itself
+	logger = logger.With("relay", u.config.Name)
+	publisher, closePublisher, err := u.connect(ctx, logger)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // interrupted before anything began
@@ -193,8 +200,8 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	}
 	defer closePublisher()
 	store, _ := c.StoreOf(u.config)
-	cfg := ConfigOf(u.config, store, c.StopTimeout, publisher, engine)
-	cfg.Observer = u.observer
+	cfg := u.config.Settings(store, c.StopTimeout)
+	cfg.Publisher, cfg.Logger, cfg.Version, cfg.Observer = publisher, engine, program.ReadBuild().Version, u.observer
 	r, err := relay.New(u.outbox.Store, cfg)
 	if err != nil {
 		return program.Exit(program.ExitUsage, fmt.Errorf("relay %s: %w", u.config.Name, err))
@@ -203,7 +210,9 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	u.mu.Lock()
 	u.relay = r
 	u.mu.Unlock()
-	logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID, "topics", cmp.Or(strings.Join(u.config.Topics, " "), "all"))
+	if !u.config.Disabled {
+		logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID, "topics", cmp.Or(strings.Join(u.config.Topics, " "), "all"))
+	}
 	err = r.Run(ctx)
 	logger.Info("relay has ended")
 	return err

@@ -16,7 +16,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	runner "github.com/postrider/postrider/cmd/postrider/internal/cli/relay"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -129,10 +129,7 @@ func (p commands) routes(cmd *cobra.Command, f runner.Flags) ([]config.Relay, er
 			return nil, err
 		}
 	}
-	if err := runner.ChooseRelays(c, f.Only); err != nil {
-		return nil, err
-	}
-	err = f.Describe(p.Program, cmd, c)
+	err = f.Choose(p.Program, cmd, c)
 	return c.Relays, err
 }
 
@@ -181,7 +178,7 @@ func newRouteInfo(r config.Relay, promises backend.Promises) routeInfo {
 // promise fills in a publisher's guarantees.
 func (i *routeInfo) promise(r config.Relay, c postrider.Capabilities) {
 	i.Ordered, i.DedupeWindow, i.MaxMessageBytes, i.Unmet = c.Ordered, output.Seconds(c.DedupeWindow), c.MaxMessageBytes, nil
-	needs := runner.ConfigOf(r, config.Store{}, 0, nil, nil)
+	needs := r.Settings(config.Store{}, 0)
 	for _, err := range needs.CheckCapabilities(c) {
 		i.Unmet = append(i.Unmet, err.Error())
 	}

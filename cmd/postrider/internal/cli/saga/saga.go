@@ -97,6 +97,7 @@ func (p commands) filterFlags(cmd *cobra.Command, f *store.SagaFilter, selected 
 	program.CompleteChoices(cmd, "status", selected.Allowed())
 	flags.IntVar(&f.Version, "version", 0, "only of this version `n` of the definition")
 	flags.StringVar(&f.Key, "key", "", "only with this `key`")
+	flags.StringVar(&f.ParentRun, "parent", "", "only those that a step of the instance with this `run` started")
 	flags.StringVar(&f.Tenant, "tenant", "", "only of this `tenant`")
 	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation `ID`")
 	flags.StringVar(&f.Cause, "cause", "", "only with this `cause`, such as \"timed out\"")

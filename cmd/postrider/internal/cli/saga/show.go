@@ -24,7 +24,13 @@ type shown struct {
 	labels  map[string]string
 	history []store.SagaTransition
 	missing bool // no running process has its definition
+	// children are instances that its steps started, up to shownChildren, more says whether there are others.
+	children []store.SagaSummary
+	more     bool
 }
+
+// shownChildren is how many instances are shown that another one has started.
+const shownChildren = 20
 
 func (p commands) showCommand() *cobra.Command {
 	var asJSON, data, mermaid bool
@@ -75,6 +81,11 @@ func read(ctx context.Context, b *backend.Outbox, id string) (s shown, err error
 	if s.aliases, s.labels, err = b.SagaNames(ctx, s.i.Run); err != nil {
 		return s, err
 	}
+	if s.children, err = b.ListSagas(ctx, store.SagaFilter{ParentRun: s.i.Run}, "", shownChildren+1); err != nil {
+		return s, err
+	}
+	s.more = len(s.children) > shownChildren
+	s.children = s.children[:min(len(s.children), shownChildren)]
 	live, err := liveDefinitions(ctx, b)
 	if err != nil {
 		return s, err
@@ -104,13 +115,15 @@ func (s shown) json() any {
 	}
 	return struct {
 		summaryJSON
-		Aliases []store.SagaAlias      `json:"aliases,omitempty"`
-		Labels  map[string]string      `json:"labels,omitempty"`
-		History []store.SagaTransition `json:"history"`
+		Aliases []store.SagaAlias `json:"aliases,omitempty"`
+		Labels  map[string]string `json:"labels,omitempty"`
+		// Children are the oldest instances that its steps started.
+		Children []store.SagaSummary    `json:"children,omitempty"`
+		History  []store.SagaTransition `json:"history"`
 	}{summaryJSON{store.SagaSummary{
 		SagaIdentity: i.SagaIdentity, SagaCondition: i.SagaCondition, HoldsKey: i.HoldsKey, Rev: i.Rev, StartedAt: i.StartedAt,
 		UpdatedAt: i.UpdatedAt, DeadlineAt: deadline(i.Deadline), TimerAt: deadline(i.SagaTimes.TimerAt), StuckAt: i.StuckAt, EndedAt: i.EndedAt,
-	}, s.missing, output.Seconds(i.Age)}, s.aliases, s.labels, s.history}
+	}, s.missing, output.Seconds(i.Age)}, s.aliases, s.labels, s.children, s.history}
 }
 
 // write writes an instance for people.
@@ -135,6 +148,12 @@ func (p commands) write(s shown) error {
 	}
 	if i.ParentRun != "" {
 		f.Add("parent", i.ParentRun+", step "+i.ParentStep)
+	}
+	for _, c := range s.children {
+		f.Add("step "+c.ParentStep, fmt.Sprintf("instance %s of saga %s: %s", c.ID, c.Saga, c.Status))
+	}
+	if s.more {
+		f.Add("", "and others: postrider saga list --status any --parent "+i.Run)
 	}
 	f.Add("correlation ID", i.CorrelationID)
 	f.Add("tenant", i.Tenant)

@@ -259,6 +259,10 @@ func (p commands) writePlan(id string, plan saga.Plan) error {
 		if m.Undo {
 			what = "undo"
 		}
+		if m.Child != "" {
+			fmt.Fprintf(p.Stdout, "  %s of step %s, which is instance %s\n", what, output.Printable(m.Step), output.Printable(m.Child))
+			continue
+		}
 		if m.Type == "" {
 			fmt.Fprintf(p.Stdout, "  runs the local %s of step %s\n", what, output.Printable(m.Step))
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -56,7 +57,7 @@ func TestShop(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if got, want := string(m.Data), `{"number":1,"item":"tea"}`; got != want || order.Number != 1 {
+		if got, want := string(m.Data), fmt.Sprintf(`{"number":%d,"item":"tea"}`, order.Number); got != want {
 			t.Errorf("order %d was published as %s, want %s", order.Number, got, want)
 		}
 		return nil

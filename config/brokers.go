@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -146,4 +148,28 @@ func everyOption() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(set))
+}
+
+// Address is the URL with the options, as the brokers' packages open it, e.g. Open of broker/nats.
+func (p Publisher) Address() string {
+	b, err := BrokerOf(p.URL)
+	if err != nil {
+		return p.URL
+	}
+	address, options := b.OptionsIn(p.URL)
+	options = slices.DeleteFunc(options, func(o Option) bool {
+		_, replaced := p.Options[o.Name]
+		return replaced
+	})
+	for name, value := range p.Options {
+		// %20 is a space after every mark, + is not.
+		options = append(options, Option{name, strings.ReplaceAll(url.QueryEscape(value), "+", "%20")})
+	}
+	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Compare(a.Name, b.Name) })
+	joint := b.Mark
+	for _, o := range options {
+		address += joint + o.Name + "=" + o.Value
+		joint = "&"
+	}
+	return address
 }

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -10,14 +12,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/token"
 )
 
-// Load reads a file ("" for none), applies the environment (KEY=value pairs) and checks the result. storeChosen says that
-// a flag names the store: a store from the environment is then ignored if the file has several. Warnings name likely
-// mistakes that must not stop a process. Errors: *Error with every error found.
-func Load(file string, environ []string, storeChosen bool) (c *Config, warnings []string, err error) {
+// Load reads the configuration of a program from a file ("" for none) and the environment. Likely mistakes that must not stop a program are
+// logged with slog.Default. Errors: *Error with every error found.
+func Load(file string) (*Config, error) {
+	c, warnings, err := Read(file, os.Environ(), false)
+	for _, w := range warnings {
+		slog.Warn("postrider: " + w)
+	}
+	return c, err
+}
+
+// Read is Load with an environment of KEY=value pairs. storeChosen says that a flag names the store: a store from the environment is then
+// ignored if the file has several. Likely mistakes are returned as warnings.
+func Read(file string, environ []string, storeChosen bool) (c *Config, warnings []string, err error) {
 	var text []byte
 	public := false
 	if file != "" {
@@ -25,7 +37,8 @@ func Load(file string, environ []string, storeChosen bool) (c *Config, warnings 
 			return nil, nil, &Error{[]Fault{{Origin: "read configuration", Text: err.Error()}}}
 		}
 	}
-	c, warnings, err = read(file, text, environ, storeChosen)
+	d := decoder{storeChosen: storeChosen}
+	c, warnings, err = d.read(file, text, environ)
 	if err == nil && public && c.secrets {
 		warnings = append(warnings, fmt.Sprintf("configuration %s has a password or another secret, and every user of this host can read it; "+
 			"take the right to read from others (chmod o-r), or put the secret into the environment or a file of its own", file))
@@ -53,14 +66,16 @@ func readFile(name string) (text []byte, public bool, err error) {
 	return text, runtime.GOOS != "windows" && info.Mode()&0o004 != 0, err
 }
 
-// Parse is Load for a text; file is its name in errors.
+// Parse is Read for a text; file is its name in errors.
 func Parse(file string, text []byte, environ []string) (*Config, []string, error) {
-	return read(file, text, environ, false)
+	d := decoder{}
+	return d.read(file, text, environ)
 }
 
-func read(file string, text []byte, environ []string, storeChosen bool) (*Config, []string, error) {
-	c := &Config{file: file}
-	d := &decoder{file: file, faults: &Error{}, positions: map[string]*token.Position{}, storeChosen: storeChosen}
+// read reads a text and the environment, and checks the result.
+func (d *decoder) read(file string, text []byte, environ []string) (*Config, []string, error) {
+	c := &Config{file: file, handled: map[string]Fault{}}
+	d.file, d.faults, d.positions = file, &Error{}, map[string]*token.Position{}
 	d.decode(text, c)
 	c.secrets = c.hasSecrets()
 	var warnings []string
@@ -94,6 +109,17 @@ func (c *Config) StoreOf(r Relay) (Store, bool) {
 	return Store{}, false
 }
 
+// CheckPublishers returns an error if a relay has no publisher, which the binary needs. Errors: *Error.
+func (c *Config) CheckPublishers() error {
+	e := &Error{}
+	for i, r := range c.Relays {
+		if r.Publisher.URL == "" {
+			e.Faults = append(e.Faults, cmp.Or(c.handled[r.Name], Fault{Origin: "configuration", Path: fmt.Sprintf("relays[%d].publisher", i), Text: "is missing"}))
+		}
+	}
+	return e.orNil()
+}
+
 // check reports errors that involve more than one value: missing values, duplicates, dangling references, contradictions.
 func (d *decoder) check(c *Config) {
 	d.checkStores(c)
@@ -115,6 +141,16 @@ func (d *decoder) check(c *Config) {
 		}
 		names[r.Name] = true
 		d.checkRelay(at, r, c)
+	}
+	for i, r := range c.Consumers {
+		at := fmt.Sprintf("consumers[%d]", i)
+		if r.Name == "" {
+			d.at(at, "name is missing; it names the consumer's progress in the database, e.g. order-view")
+		} else if names[r.Name] {
+			d.at(at+".name", "%q stands here twice; give each relay and consumer a name of its own", r.Name)
+		}
+		names[r.Name] = true
+		d.checkRetries(at, r.BackoffBase, r.BackoffMax, r.Policies)
 	}
 }
 
@@ -176,7 +212,8 @@ func (d *decoder) checkStores(c *Config) {
 
 func (d *decoder) checkRelay(at string, r Relay, c *Config) {
 	if r.Publisher.URL == "" {
-		d.at(at+".publisher", "is missing, e.g. publisher: nats://127.0.0.1:4222?stream=ORDERS")
+		c.handled[r.Name] = d.locate(at+".publisher", "is missing, e.g. publisher: nats://127.0.0.1:4222?stream=ORDERS; "+
+			"relays with handlers run in programs")
 	} else {
 		r.Publisher.Check(func(where, text string) { d.at(at+".publisher."+where, "%s", text) })
 	}
@@ -191,17 +228,22 @@ func (d *decoder) checkRelay(at string, r Relay, c *Config) {
 			d.at(fmt.Sprintf("%s.topics[%d]", at, i), `an empty pattern takes nothing; write a topic, with * for any text`)
 		}
 	}
-	if r.BackoffBase > 0 && r.BackoffMax > 0 && r.BackoffMax < r.BackoffBase {
-		d.at(at+".backoff_max", "%s is below backoff_base (%s)", r.BackoffMax, r.BackoffBase)
-	}
+	d.checkRetries(at, r.BackoffBase, r.BackoffMax, r.Policies)
 	if r.Burst > 0 && r.MaxRate == 0 {
 		d.at(at+".burst", "is nothing without max_rate")
 	}
-	for i, p := range r.Policies {
-		d.checkPolicy(fmt.Sprintf("%s.policies[%d]", at, i), p)
-	}
 	if r.PollMin > 0 && r.PollMax > 0 && r.PollMax < r.PollMin {
 		d.at(at+".poll_max", "%s is below poll_min (%s)", r.PollMax, r.PollMin)
+	}
+}
+
+// checkRetries checks what relays and consumers say about retries.
+func (d *decoder) checkRetries(at string, base, limit time.Duration, policies []Policy) {
+	if base > 0 && limit > 0 && limit < base {
+		d.at(at+".backoff_max", "%s is below backoff_base (%s)", limit, base)
+	}
+	for i, p := range policies {
+		d.checkPolicy(fmt.Sprintf("%s.policies[%d]", at, i), p)
 	}
 }
 
@@ -235,14 +277,18 @@ func storeNames(stores []Store) string {
 
 // at reports an error at the position of a key, or of its nearest ancestor in the file.
 func (d *decoder) at(path, format string, args ...any) {
-	f := Fault{Origin: d.file, Path: path, Text: fmt.Sprintf(format, args...)}
+	d.faults.Faults = append(d.faults.Faults, d.locate(path, fmt.Sprintf(format, args...)))
+}
+
+// locate returns an error with its position.
+func (d *decoder) locate(path, text string) Fault {
+	f := Fault{Origin: d.file, Path: path, Text: text}
 	if f.Origin == "" {
 		f.Origin = "configuration"
 	}
 	if variable, ok := d.variables[path]; ok {
 		f.Origin = "environment " + variable
-		d.faults.Faults = append(d.faults.Faults, f)
-		return
+		return f
 	}
 	for p := path; p != ""; p = parent(p) {
 		if pos, ok := d.positions[p]; ok {
@@ -250,7 +296,7 @@ func (d *decoder) at(path, format string, args ...any) {
 			break
 		}
 	}
-	d.faults.Faults = append(d.faults.Faults, f)
+	return f
 }
 
 // parent removes the last key or index from a path.

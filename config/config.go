@@ -1,4 +1,14 @@
-// Package config reads the configuration of the postrider binary: a YAML file, overridden by environment variables.
+// Package config reads the configuration of relays and consumers: a YAML file, overridden by environment variables. The postrider binary
+// and programs in Go read the same file, with the same keys and defaults:
+//
+//	c, err := config.Load("postrider.yaml")
+//	...
+//	settings, err := c.Relay("billing") // a relay.Config
+//	...
+//	settings.Observer = observer // what a file cannot say
+//	r, err := relay.New(store, settings)
+//
+// docs/configuration.md describes the keys.
 //
 // It is strict. An unknown key, a value of the wrong type or out of range and a dangling reference are errors that name
 // file, line and column, the value and what is allowed; all errors of a file are reported at once.
@@ -15,9 +25,11 @@ type Config struct {
 	Store  Store   `yaml:"store"`
 	Stores []Store `yaml:"stores"`
 	Relays []Relay `yaml:"relays"`
-	HTTP   HTTP    `yaml:"http"`
-	Admin  Admin   `yaml:"admin"`
-	Log    Log     `yaml:"log"`
+	// Consumers are those of programs in Go; the binary has none.
+	Consumers []Consumer `yaml:"consumers"`
+	HTTP      HTTP       `yaml:"http"`
+	Admin     Admin      `yaml:"admin"`
+	Log       Log        `yaml:"log"`
 	// Telemetry exports metrics and traces.
 	Telemetry Telemetry `yaml:"telemetry"`
 	// StopTimeout is how long an ending process waits for running calls before it cancels them. Default 30 s.
@@ -26,6 +38,8 @@ type Config struct {
 	file string
 	// secrets: the file has secrets.
 	secrets bool
+	// handled has the relays without a publisher, by name, with what the binary says about them.
+	handled map[string]Fault
 }
 
 // Store is a database that holds an outbox.
@@ -91,7 +105,10 @@ func (s *Store) Kept() map[string]time.Duration {
 type Relay struct {
 	Name string `yaml:"name"`
 	// Store is the name of one of Stores; needed only when there are several.
-	Store     string    `yaml:"store"`
+	Store string `yaml:"store"`
+	// Disabled switches the relay off.
+	Disabled bool `yaml:"disabled"`
+	// Publisher is required by the binary. A relay of a program can have handlers instead.
 	Publisher Publisher `yaml:"publisher"`
 	// Topics are the patterns of the topics for this destination. Default: all.
 	Topics []string `yaml:"topics"`
@@ -107,7 +124,9 @@ type Relay struct {
 	// The other fields are as in package relay, whose defaults apply.
 
 	Concurrency      int  `yaml:"concurrency" min:"1" max:"10000"`
+	MaxSlowCalls     int  `yaml:"max_slow_calls" min:"1" max:"100000"`
 	MaxBatch         int  `yaml:"max_batch" min:"1" max:"100000"`
+	TxBatch          int  `yaml:"tx_batch" min:"1" max:"100000"`
 	MaxInFlight      int  `yaml:"max_in_flight" min:"1" max:"10000000"`
 	MaxInFlightBytes Size `yaml:"max_in_flight_bytes" min:"1KiB" max:"1TiB"`
 	MaxHeldKeys      int  `yaml:"max_held_keys" min:"1" max:"100000000"`
@@ -115,13 +134,15 @@ type Relay struct {
 	MaxRate Rate `yaml:"max_rate" min:"1/h"`
 	Burst   int  `yaml:"burst" min:"1" max:"10000000"`
 
-	Policies       []Policy      `yaml:"policies"`
-	MaxAttempts    int           `yaml:"max_attempts" min:"1" max:"1000000"`
-	BackoffBase    time.Duration `yaml:"backoff_base" min:"1ms"`
-	BackoffMax     time.Duration `yaml:"backoff_max" min:"1ms"`
-	OnDead         OnDead        `yaml:"on_dead"`
-	ParkAfter      time.Duration `yaml:"park_after" min:"10ms"`
-	AttemptTimeout time.Duration `yaml:"attempt_timeout" min:"10ms"`
+	Policies        []Policy      `yaml:"policies"`
+	MaxAttempts     int           `yaml:"max_attempts" min:"1" max:"1000000"`
+	BackoffBase     time.Duration `yaml:"backoff_base" min:"1ms"`
+	BackoffMax      time.Duration `yaml:"backoff_max" min:"1ms"`
+	OnDead          OnDead        `yaml:"on_dead"`
+	UnhandledFor    time.Duration `yaml:"unhandled_for" min:"1s"`
+	UnavailableWait time.Duration `yaml:"unavailable_wait" min:"1ms"`
+	ParkAfter       time.Duration `yaml:"park_after" min:"10ms"`
+	AttemptTimeout  time.Duration `yaml:"attempt_timeout" min:"10ms"`
 
 	LeaseTTL       time.Duration `yaml:"lease_ttl" min:"1s" max:"1h"`
 	PollMin        time.Duration `yaml:"poll_min" min:"1ms"`

@@ -92,7 +92,6 @@ http: 8080
 		`postrider.yaml:11:16: relays[0].max_batch: here belongs a single value`,
 		`postrider.yaml:12:14: relays[0].topics[0]: an empty pattern`,
 		`postrider.yaml:13:5: relays[1].name: relay "a" stands here twice`,
-		`postrider.yaml:13:5: relays[1].publisher: is missing`,
 		`postrider.yaml:15:5: relays[1].backoff_max: 1s is below backoff_base (2s)`,
 		`postrider.yaml:16:5: relays[1].store: there is no store "other"`,
 		`postrider.yaml:18:10: log.level: "loud" is not allowed; allowed: debug, info, warn, error`,
@@ -220,7 +219,8 @@ func TestAStoreOfTheEnvironmentNextToSeveralOfTheFile(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v, want %q", err, want)
 	}
-	c, _, err := read("postrider.yaml", text, environ, true)
+	chosen := decoder{storeChosen: true}
+	c, _, err := chosen.read("postrider.yaml", text, environ)
 	if err != nil || len(c.AllStores()) != 2 {
 		t.Errorf("with a store that a flag names: %v, %v", c, err)
 	}
@@ -260,7 +260,7 @@ func TestFileIsLimited(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat("# comment\n", 200_000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Load(file, nil, false); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") {
+	if _, _, err := Read(file, nil, false); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -285,7 +285,7 @@ func TestSecretsThatOthersCanReadAreWarnedOf(t *testing.T) {
 			if err := errors.Join(os.WriteFile(file, []byte(text), mode), os.Chmod(file, mode)); err != nil {
 				t.Fatal(err)
 			}
-			_, warnings, err := Load(file, []string{"POSTRIDER_STORE_URL=sqlite:x.db"}, false)
+			_, warnings, err := Read(file, []string{"POSTRIDER_STORE_URL=sqlite:x.db"}, false)
 			if err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
