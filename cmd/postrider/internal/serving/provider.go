@@ -8,7 +8,7 @@ import (
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/signin"
 )
 
