@@ -214,6 +214,7 @@ func (s *Service) Redrives(ctx context.Context, p Principal, limit int) (out []s
 		if err != nil || len(out) == limit {
 			return out, err
 		}
+		r.Cause = s.anyCause(p, r.Cause)
 		out = append(out, r)
 	}
 	return out, nil
@@ -224,7 +225,9 @@ func (s *Service) Redrive(ctx context.Context, p Principal, id int64) (store.Red
 	if err := s.allow(ctx, p, "Redrive", ""); err != nil {
 		return store.Redrive{}, err
 	}
-	return s.dead().ShowRedrive(ctx, id)
+	r, err := s.dead().ShowRedrive(ctx, id)
+	r.Cause = s.anyCause(p, r.Cause)
+	return r, err
 }
 
 // CancelRedrive ends a running redrive; what it has sent stays sent. Errors: store.ErrNoRedrive, deadletter.ErrRedriveEnded.

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,21 +62,28 @@ func (s *Service) examine(ctx context.Context) (doctor.Report, error) {
 	// Others wait for this report, and get it later: it does not end with the request of the first.
 	checks := append(doctor.Checks(s.store), s.cfg.Checks...)
 	report := doctor.Run(context.WithoutCancel(ctx), checks, doctor.Options{Command: s.cfg.Command})
+	for i := range report.Results {
+		if r := &report.Results[i]; r.Err != nil { // it may name hosts, accounts and values
+			s.cfg.Logger.Warn("a check failed", "check", r.Check, "error", r.Err)
+			r.Reason = "the check failed; the log of the process that serves this page has the error"
+		}
+	}
 	e.mu.Lock()
 	e.at, e.report = time.Now(), report
 	e.mu.Unlock()
 	return report, nil
 }
 
-// faults are those of the last report that the overview does not find by itself.
-func (s *Service) faults() (count int, problems []Problem) {
+// faults are those of the last report that the overview does not find by itself, in these relays.
+func (s *Service) faults(relays []RelayInfo) (count int, problems []Problem) {
 	s.examined.mu.Lock()
 	defer s.examined.mu.Unlock()
 	for _, f := range s.examined.report.Findings() {
 		if f.Level != doctor.Fault {
 			continue
 		}
-		if count++; !strings.HasPrefix(f.Check, "relay.") {
+		down := strings.HasPrefix(f.Check, "destination") && slices.ContainsFunc(relays, func(r RelayInfo) bool { return r.Name == f.Target && r.Status == Down })
+		if count++; !strings.HasPrefix(f.Check, "relay.") && !down {
 			problems = append(problems, Problem{
 				Tone: Bad, Status: "Fault", Text: strings.TrimSuffix(f.Message, "."), Detail: f.Impact, Path: "/health", Button: "Open health",
 			})

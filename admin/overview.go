@@ -17,13 +17,14 @@ type Word string
 
 // The statuses.
 const (
-	NotRunning Word = "Not running" // no live process, and something is undelivered
-	Stalled    Word = "Stalled"     // live processes and undelivered messages, and nothing settled for two minutes, without a pause
-	Paused     Word = "Paused"      // an operator has paused it
-	Late       Word = "Behind"      // the oldest undelivered message is older than the target
-	Failing    Word = "Failing"     // more than 5% of the last five minutes' attempts failed
-	Delivering Word = "Delivering"  // it has something to deliver, or delivered something in the last minute
-	Idle       Word = "Idle"        // nothing to deliver
+	NotRunning Word = "Not running"      // no live process, and something is undelivered
+	Down       Word = "Destination down" // no live process reaches the destination
+	Stalled    Word = "Stalled"          // live processes and undelivered messages, and nothing settled for two minutes, without a pause
+	Paused     Word = "Paused"           // an operator has paused it
+	Late       Word = "Behind"           // the oldest undelivered message is older than the target
+	Failing    Word = "Failing"          // more than 5% of the last five minutes' attempts failed
+	Delivering Word = "Delivering"       // it has something to deliver, or delivered something in the last minute
+	Idle       Word = "Idle"             // nothing to deliver
 )
 
 // Tone says how a status or problem is shown.
@@ -40,7 +41,7 @@ const (
 // Tone of the status.
 func (w Word) Tone() Tone {
 	switch w {
-	case NotRunning, Stalled:
+	case NotRunning, Down, Stalled:
 		return Bad
 	case Late, Failing:
 		return Warn
@@ -155,6 +156,8 @@ func (i *RelayInfo) word(target time.Duration) Word {
 		return NotRunning
 	case i.RelayStatus.Paused != nil:
 		return Paused
+	case i.DestinationOf().State == store.DestinationDown:
+		return Down
 	case i.Backlog.N > 0 && i.Age > stalledAfter && (settled < 0 || settled > stalledAfter):
 		return Stalled
 	case i.Oldest > target:
@@ -217,7 +220,7 @@ func (s *Service) look(ctx context.Context) (Overview, error) {
 		return Overview{}, err
 	}
 	var faults []Problem
-	o.Faults, faults = s.faults()
+	o.Faults, faults = s.faults(o.Relays)
 	o.Problems = append(o.Problems, faults...)
 	order := map[Tone]int{Bad: 0, Warn: 1, Info: 2, Quiet: 3}
 	slices.SortStableFunc(o.Problems, func(a, b Problem) int { return order[a.Tone] - order[b.Tone] })
@@ -281,6 +284,10 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 	switch i.Status {
 	case NotRunning:
 		p.Text, p.Detail = "No process runs "+i.Name, waiting+" · "+aged
+	case Down:
+		d := i.DestinationOf()
+		p.Text, p.Cause = i.Name+" cannot reach its destination", store.NormalizeCause(d.Error)
+		p.Detail = "for " + Duration(d.For) + " · " + waiting + " · it is tried again by itself"
 	case Stalled:
 		p.Text, p.Detail = i.Name+" has settled nothing for more than 2 min", waiting+" · its processes run"
 	case Late:

@@ -209,8 +209,28 @@ type Admin struct {
 	Hosts []string `yaml:"hosts"`
 	// SessionKeyFile has the key of sessions that several processes share: 32 bytes in base64.
 	SessionKeyFile string `yaml:"session_key_file"`
+	// URL is the address of the overview as browsers see it; OIDC needs it.
+	URL string `yaml:"url"`
+	// OIDC signs people in at an OpenID provider.
+	OIDC OIDC `yaml:"oidc"`
 	// Show says what of payloads and headers people see; nothing without it.
 	Show []Show `yaml:"show"`
+}
+
+// OIDC is an OpenID provider; see signin.Config.
+type OIDC struct {
+	Issuer   string `yaml:"issuer"`
+	ClientID string `yaml:"client_id"`
+	// SecretFile has the client's secret.
+	SecretFile string   `yaml:"client_secret_file"`
+	Name       string   `yaml:"name"`
+	Scopes     []string `yaml:"scopes"`
+	// RolesClaim is the path of the claim with groups, Roles the roles of its values: viewer, operator or admin.
+	RolesClaim string            `yaml:"roles_claim"`
+	Roles      map[string]string `yaml:"roles"`
+	// Viewer "everyone" makes viewers of people without a mapped group; they must have the claims of Allow.
+	Viewer string            `yaml:"viewer"`
+	Allow  map[string]string `yaml:"allow"`
 }
 
 // Show says what is shown of messages of some types; see admin.Rule.

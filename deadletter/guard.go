@@ -17,8 +17,8 @@ const (
 	guardKind = "redrive"
 	// guardLife is how long the guard of a redrive that has ended is kept.
 	guardLife = 30 * 24 * time.Hour
-	// firstWithin is how long a redrive waits for its first message until it asks.
-	firstWithin = 5 * time.Minute
+	// attemptWithin is how long a redrive waits for an attempt of what it has sent until it asks.
+	attemptWithin = 5 * time.Minute
 	// StopFrom is how many first attempts Plan.StopAt needs to stop a redrive.
 	StopFrom = 20
 	// maxUntried is how many messages of a guarded redrive wait for their first attempt at most.
@@ -77,43 +77,41 @@ func (g *guarded) put(ctx context.Context, w store.Writer) (err error) {
 	return w.PutRecord(ctx, g.rec)
 }
 
-// attempts counts the first attempts of what a redrive has sent, and those of them that failed.
-func attempts(r *store.Redrive, n store.Redriven) (made, failed int64) {
-	return max(0, r.Done-n.Parked+n.Failing), n.Failing + n.Dead
-}
-
 // allow says how many messages the next step may send; 0 means that it waits, or that the guard has stopped the redrive.
 func (g *guarded) allow(r *store.Redrive, n store.Redriven, now time.Time) int {
-	made, failed := attempts(r, n)
+	untried, blocked := n.Parked-n.Failing, now.Sub(g.SentAt) >= attemptWithin
 	if g.First && !g.Passed {
 		switch {
 		case r.Done == 0:
 			return 1
-		case failed > 0:
+		case n.Failing+n.Dead > 0:
 			g.Stopped = store.StoppedFirst
 		case r.Done-n.Parked-n.Dead > 0:
 			g.Passed = true
-		case now.Sub(g.SentAt) >= firstWithin:
+		case blocked:
 			g.Stopped = store.StoppedWaiting
 		}
 		if !g.Passed {
 			return 0
 		}
 	}
-	if g.Made, g.Failed = made-g.MadeBefore, failed-g.FailedBefore; g.StopAt > 0 && g.Made >= StopFrom && float64(g.Failed) > g.StopAt*float64(g.Made) {
+	if g.Made, g.Failed = max(0, r.Done-g.DoneBefore-untried), n.Failing+n.Dead; g.StopAt > 0 && g.Made >= StopFrom && float64(g.Failed) > g.StopAt*float64(g.Made) {
 		g.Stopped = store.StoppedLimit
 		return 0
 	}
-	return int(max(0, maxUntried-(n.Parked-n.Failing)))
+	if g.Stopped = ""; untried >= maxUntried && blocked {
+		g.Stopped = store.StoppedBlocked
+	}
+	return int(max(0, maxUntried-untried))
 }
 
 // guardedStep is a step of a redrive with a guard.
 func guardedStep(ctx context.Context, w store.Writer, r *store.Redrive, g *guarded, limit int, now time.Time) error {
-	if g.Stopped != "" {
+	if g.Stopped != "" && g.Stopped != store.StoppedBlocked {
 		r.NextAt = now.Add(stoppedEvery)
 		return nil
 	}
-	n, err := w.Redriven(ctx, r.ID)
+	n, err := w.Redriven(ctx, r.ID, g.After)
 	if err != nil {
 		return err
 	}
@@ -126,9 +124,9 @@ func guardedStep(ctx context.Context, w store.Writer, r *store.Redrive, g *guard
 			return err
 		}
 	}
-	if g.First && !g.Passed && before == 0 && r.Done > 0 {
+	if r.Done > before {
 		g.SentAt = now
-		if r.State == store.RedriveRunning {
+		if g.First && !g.Passed && r.State == store.RedriveRunning {
 			r.NextAt = now.Add(guardEvery)
 		}
 	}
@@ -144,6 +142,8 @@ func WhyStopped(r store.Redrive) string {
 		return "the first message failed"
 	case store.StoppedWaiting:
 		return "the first message was neither delivered nor failed in 5 minutes; its key may be held by another one"
+	case store.StoppedBlocked:
+		return "none of its messages was attempted in 5 minutes; their keys may be held, or the relay paused. It goes on when one is"
 	}
 	return fmt.Sprintf("%d of %d first attempts failed, more than %s%%", r.Guard.Failed, r.Guard.Made, strconv.FormatFloat(r.Guard.StopAt*100, 'f', -1, 64))
 }
@@ -169,11 +169,7 @@ func (s Store) ContinueRedrive(ctx context.Context, id int64, by string) (store.
 		if err != nil {
 			return false, err
 		}
-		n, err := w.Redriven(ctx, id)
-		if err != nil {
-			return false, err
-		}
-		g.MadeBefore, g.FailedBefore = attempts(r, n)
+		g.DoneBefore, g.After, g.SentAt = r.Done, r.Position, now
 		g.Passed, g.Stopped, g.Made, g.Failed, g.ContinuedBy = true, "", 0, 0, stored.Text(by)
 		r.NextAt, r.Guard = now, &g.RedriveGuard
 		return true, g.put(ctx, w)

@@ -12,31 +12,43 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// judged is a store in which a test says what became of the messages of a redrive.
+// judged is a store in which a test says what became of the messages of a redrive, and of those sent after somebody continued it.
 type judged struct {
 	*memory.Store
-	n *store.Redriven
+	n, later *store.Redriven
 }
 
 func (j judged) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	return j.Store.Change(ctx, op, func(w store.Writer) error { return f(judgedWriter{w, j.n}) })
+	return j.Store.Change(ctx, op, func(w store.Writer) error { return f(judgedWriter{w, j}) })
 }
 
 type judgedWriter struct {
 	store.Writer
-	n *store.Redriven
+	says judged
 }
 
-func (j judgedWriter) Redriven(context.Context, int64) (store.Redriven, error) { return *j.n, nil }
+func (j judgedWriter) Redriven(_ context.Context, _, after int64) (store.Redriven, error) {
+	if after > 0 {
+		return *j.says.later, nil
+	}
+	return *j.says.n, nil
+}
 
 // guarded starts a redrive of n dead letters. step makes its next step when its time has come.
 func guarded(t *testing.T, n int, p deadletter.Plan) (s deadletter.Store, became *store.Redriven, step func() store.Redrive) {
 	t.Helper()
-	became = new(store.Redriven)
-	s = deadletter.New(judged{withDead(t, memory.Config{}, n), became})
+	s, became, _, step = continuable(t, n, p)
+	return s, became, step
+}
+
+// continuable is guarded, also for what becomes of the messages that are sent after somebody continued the redrive.
+func continuable(t *testing.T, n int, p deadletter.Plan) (s deadletter.Store, became, later *store.Redriven, step func() store.Redrive) {
+	t.Helper()
+	became, later = new(store.Redriven), new(store.Redriven)
+	s = deadletter.New(judged{withDead(t, memory.Config{}, n), became, later})
 	r, err := s.StartRedrive(t.Context(), p)
 	must(t, err)
-	return s, became, func() store.Redrive {
+	return s, became, later, func() store.Redrive {
 		t.Helper()
 		for {
 			before := r
@@ -140,6 +152,58 @@ func TestRedriveStops(t *testing.T) {
 			t.Errorf("continued: %+v", r)
 		}
 	})
+}
+
+// TestContinuedRedriveStopsAgain: what failed before somebody continued, and is delivered later, does not hide what fails then.
+func TestContinuedRedriveStopsAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, became, later, step := continuable(t, 500, deadletter.Plan{StopAt: 0.10})
+		step()
+		*became = store.Redriven{Parked: 50, Failing: 50}
+		r := step()
+		if r.Stopped() != store.StoppedLimit {
+			t.Fatalf("50 of %d failed: %+v", r.Done, r.Guard)
+		}
+		sent := r.Done
+		_, err := s.ContinueRedrive(t.Context(), r.ID, "eva")
+		must(t, err)
+		step()
+		*became = store.Redriven{Parked: 40, Failing: 40} // the 50 were delivered meanwhile; these are new
+		*later = *became
+		if r = step(); r.Stopped() != store.StoppedLimit || r.Guard.Failed != 40 || r.Guard.Made != r.Done-sent {
+			t.Errorf("40 of %d failed after that: stopped %q, %+v", r.Done-sent, r.Stopped(), r.Guard)
+		}
+	})
+}
+
+// TestBlockedRedrive: a redrive none of whose messages is attempted says so, and goes on when one is, or when somebody continues it.
+func TestBlockedRedrive(t *testing.T) {
+	t.Parallel()
+	for name, goesOn := range map[string]func(*testing.T, deadletter.Store, *store.Redriven){
+		"attempted": func(_ *testing.T, _ deadletter.Store, became *store.Redriven) { *became = store.Redriven{} },
+		"continued": func(t *testing.T, s deadletter.Store, _ *store.Redriven) {
+			_, err := s.ContinueRedrive(t.Context(), 1, "eva")
+			must(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, became, step := guarded(t, 300, deadletter.Plan{StopAt: 0.05})
+				r := step()
+				*became = store.Redriven{Parked: r.Done}
+				for began := time.Now(); r.Stopped() == "" && time.Since(began) < time.Hour; {
+					r = step()
+				}
+				if r.Stopped() != store.StoppedBlocked || r.Done != 200 || deadletter.WhyStopped(r) == "" {
+					t.Fatalf("it has sent %d, stopped %q", r.Done, r.Stopped())
+				}
+				if goesOn(t, s, became); step().Done != 300 {
+					t.Error("it does not go on")
+				}
+			})
+		})
+	}
 }
 
 // TestGuardedRedriveWaitsForAttempts: it does not send everything before the first attempts can fail.

@@ -182,7 +182,7 @@ func (s Store) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err 
 		if r, err = read.Redrive(ctx, id); err != nil {
 			return err
 		}
-		n, err := read.Redriven(ctx, id)
+		n, err := read.Redriven(ctx, id, 0)
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ func (b between) Redrive(_ context.Context, id int64) (store.Redrive, error) {
 	return store.Redrive{ID: id, Done: 100}, nil
 }
 
-func (b between) Redriven(context.Context, int64) (store.Redriven, error) {
+func (b between) Redriven(context.Context, int64, int64) (store.Redriven, error) {
 	return store.Redriven{Parked: 199, Dead: 1}, nil
 }
 

@@ -20,7 +20,7 @@ const (
 
 // Clock compares the clock of this host with that of a database, which read returns.
 func Clock(read func(context.Context) (time.Time, error)) Check {
-	return Check{"db.clock", "The clocks of this host and of the database agree", func(ctx context.Context) ([]Finding, error) {
+	return Check{Name: "db.clock", Title: "The clocks of this host and of the database agree", Run: func(ctx context.Context) ([]Finding, error) {
 		var off, trip time.Duration
 		for i := range clockReads {
 			before := time.Now()
@@ -88,7 +88,7 @@ const (
 
 // Maintenance checks that a relay maintains the log, and what also finds.
 func Maintenance(s Store, also func(context.Context) ([]Finding, error)) Check {
-	return Check{"db.maintenance", "The log is maintained", func(ctx context.Context) ([]Finding, error) {
+	return Check{Name: "db.maintenance", Title: "The log is maintained", Run: func(ctx context.Context) ([]Finding, error) {
 		out, err := maintained(ctx, s)
 		if err != nil || also == nil {
 			return out, err

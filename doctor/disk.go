@@ -14,7 +14,7 @@ const (
 
 // Disk checks the free space of the file system that has a path. "" is not known: it could not check.
 func Disk(path string) Check {
-	return Check{"db.disk", "The disk of the database has space", func(context.Context) ([]Finding, error) {
+	return Check{Name: "db.disk", Title: "The disk of the database has space", Run: func(context.Context) ([]Finding, error) {
 		if path == "" {
 			return nil, &MissingError{
 				Reason: "a database server does not tell how much of its disk is free",

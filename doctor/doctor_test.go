@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,27 +60,66 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// TestSilence: a check for which silence means something finds it, whoever notices first that time is up; not if the whole run ends,
+// for then it had less time than a check has.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		defer close(released)
+		runs := map[string]func(context.Context) ([]doctor.Finding, error){
+			"the check": func(context.Context) ([]doctor.Finding, error) {
+				<-released
+				return nil, nil
+			},
+			"its client, first": func(context.Context) ([]doctor.Finding, error) {
+				return nil, fmt.Errorf("connect: %w", context.DeadlineExceeded)
+			},
+			"its client, later": func(ctx context.Context) ([]doctor.Finding, error) {
+				<-ctx.Done()
+				return nil, errors.New("the connection is closed")
+			},
+		}
+		silence := func() []doctor.Finding { return []doctor.Finding{{Level: doctor.Fault, Message: "it does not answer"}} }
+		for who, run := range runs {
+			check := doctor.Check{Name: "a.silent", Run: run, Silence: silence}
+			if r := doctor.Run(t.Context(), []doctor.Check{check}, doctor.Options{}).Results[0]; r.Outcome != doctor.Faulty || r.Findings[0].Check != "a.silent" {
+				t.Errorf("%s notices: %+v", who, r)
+			}
+			if who == "its client, first" {
+				continue
+			}
+			r := doctor.Run(t.Context(), []doctor.Check{check}, doctor.Options{PerCheck: time.Minute, Total: time.Second}).Results[0]
+			if r.Outcome != doctor.CouldNotCheck {
+				t.Errorf("%s notices, when the run ends: %+v", who, r)
+			}
+		}
+	})
+}
+
 // TestClock: clocks that differ by more than a second.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	for off, want := range map[time.Duration]doctor.Outcome{
 		0: doctor.Passed, 900 * time.Millisecond: doctor.Passed, 5 * time.Second: doctor.Warned, -time.Minute: doctor.Faulty,
 	} {
-		check := doctor.Clock(func(context.Context) (time.Time, error) { return time.Now().Add(off), nil })
-		r := doctor.Run(t.Context(), []doctor.Check{check}, doctor.Options{}).Results[0]
-		if r.Outcome != want {
-			t.Errorf("%s: %+v", off, r)
-		}
-		if off < 0 && !strings.Contains(r.Findings[0].Message, " ahead of ") {
-			t.Errorf("%s", r.Findings[0].Message)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			check := doctor.Clock(func(context.Context) (time.Time, error) { return time.Now().Add(off), nil })
+			r := doctor.Run(t.Context(), []doctor.Check{check}, doctor.Options{}).Results[0]
+			if r.Outcome != want {
+				t.Errorf("%s: %+v", off, r)
+			}
+			if off < 0 && !strings.Contains(r.Findings[0].Message, " ahead of ") {
+				t.Errorf("%s", r.Findings[0].Message)
+			}
+		})
 	}
 }
 
 // TestMemory: the store for tests has no database; what has no meaning is left out.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	r := doctor.Run(t.Context(), doctor.Checks(memory.New(memory.Config{})), doctor.Options{})
+	r := doctor.Run(t.Context(), doctor.Checks(memory.New(memory.Config{})), doctor.Options{Total: time.Hour})
 	if r.Count(doctor.Passed) != len(r.Results) || len(r.Results) != 11 {
 		t.Errorf("%+v", r)
 	}

@@ -45,13 +45,13 @@ func Checks(s Store) []Check {
 		l.relays("relay.no_process", "Every relay with undelivered messages has a process", noProcess),
 		l.relays("relay.unowned", "Every partition with undelivered messages has an owner", unowned),
 		l.relays("relay.stalled", "Relays settle what they deliver", stalled),
-		Check{"relay.paused", "No pause without an end is older than a day", l.paused},
-		Check{"relay.held", "No key is held for long", l.held},
-		Check{"relay.unhandled", "Every message has a handler", l.unhandled},
+		Check{Name: "relay.paused", Title: "No pause without an end is older than a day", Run: l.paused},
+		Check{Name: "relay.held", Title: "No key is held for long", Run: l.held},
+		Check{Name: "relay.unhandled", Title: "Every message has a handler", Run: l.unhandled},
 		l.relays("relay.dead", "There are no open dead letters", deadLetters),
-		Check{"route.untaken", "Every topic has a relay", l.untaken},
-		Check{"inbox.window", "Consumers keep IDs for as long as messages can be redelivered", l.window},
-		Check{"erasure", "No erasure was interrupted", l.erasures},
+		Check{Name: "route.untaken", Title: "Every topic has a relay", Run: l.untaken},
+		Check{Name: "inbox.window", Title: "Consumers keep IDs for as long as messages can be redelivered", Run: l.window},
+		Check{Name: "erasure", Title: "No erasure was interrupted", Run: l.erasures},
 		l.relays("destination", "Every destination answers", destinations),
 	)
 }
@@ -72,7 +72,7 @@ func (l *looker) read(ctx context.Context) (store.Status, error) {
 
 // relays is a check of each relay and consumer.
 func (l *looker) relays(name, title string, look func(store.RelayStatus) []Finding) Check {
-	return Check{name, title, func(ctx context.Context) (out []Finding, err error) {
+	return Check{Name: name, Title: title, Run: func(ctx context.Context) (out []Finding, err error) {
 		s, err := l.read(ctx)
 		for _, r := range s.Relays {
 			for _, f := range look(r) {

@@ -25,7 +25,7 @@ func found(t *testing.T, s *memory.Store, check string) []doctor.Finding {
 	t.Helper()
 	checks, err := doctor.Named(doctor.Checks(s), []string{check})
 	must(t, err)
-	return doctor.Run(t.Context(), checks, doctor.Options{}).Findings()
+	return doctor.Run(t.Context(), checks, doctor.Options{Total: time.Hour}).Findings()
 }
 
 // TestUntaken: a topic that no relay takes, until one does.
@@ -92,7 +92,7 @@ func TestDisk(t *testing.T) {
 			t.Errorf("the fix is %s", f[0].Fix[0].Command)
 		}
 	}
-	r := doctor.Run(t.Context(), []doctor.Check{doctor.Disk(t.TempDir()), doctor.Disk("/no/such/folder"), doctor.Disk("")}, doctor.Options{})
+	r := doctor.Run(t.Context(), []doctor.Check{doctor.Disk(t.TempDir()), doctor.Disk("/no/such/folder"), doctor.Disk("")}, doctor.Options{Total: time.Hour})
 	if r.Results[0].Outcome == doctor.CouldNotCheck || r.Results[1].Outcome != doctor.CouldNotCheck || !r.Results[2].Missing {
 		t.Errorf("%+v", r.Results)
 	}

@@ -42,8 +42,8 @@ type Reader interface {
 	Redrive(ctx context.Context, id int64) (Redrive, error)
 	// Redrives returns up to limit redrives of a state ("" for all) with IDs below before, newest first.
 	Redrives(ctx context.Context, state RedriveState, before int64, limit int) ([]Redrive, error)
-	// Redriven counts the messages that a redrive has sent back.
-	Redriven(ctx context.Context, id int64) (Redriven, error)
+	// Redriven counts the messages that a redrive has sent back, of the dead letters with numbers above after.
+	Redriven(ctx context.Context, id, after int64) (Redriven, error)
 	// ListRecords returns the records that a query selects.
 	ListRecords(ctx context.Context, q RecordQuery) ([]Record, error)
 }

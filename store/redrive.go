@@ -48,16 +48,16 @@ type RedriveGuard struct {
 	// First: the others follow when the first message was delivered. StopAt is the share of first attempts that may fail, 0 for any.
 	First  bool    `json:"first,omitempty"`
 	StopAt float64 `json:"stop_at,omitempty"`
-	// SentAt is when the first message was sent; Passed says that the others may follow.
+	// SentAt is when a message was sent last; Passed says that others may follow the first one.
 	SentAt time.Time `json:"sent_at,omitzero"`
 	Passed bool      `json:"passed,omitempty"`
-	// Made and Failed count the first attempts that StopAt is about. MadeBefore and FailedBefore are those before somebody, ContinuedBy,
-	// let a stopped redrive go on.
-	Made         int64  `json:"made,omitempty"`
-	Failed       int64  `json:"failed,omitempty"`
-	MadeBefore   int64  `json:"made_before,omitempty"`
-	FailedBefore int64  `json:"failed_before,omitempty"`
-	ContinuedBy  string `json:"continued_by,omitempty"`
+	// Made and Failed count the first attempts that StopAt is about. Those of the first DoneBefore messages, of dead letters with numbers
+	// up to After, no longer count: somebody, ContinuedBy, let the redrive go on after them.
+	Made        int64  `json:"made,omitempty"`
+	Failed      int64  `json:"failed,omitempty"`
+	DoneBefore  int64  `json:"done_before,omitempty"`
+	After       int64  `json:"after,omitempty"`
+	ContinuedBy string `json:"continued_by,omitempty"`
 	// Stopped says why a running redrive sends nothing until somebody continues or cancels it; "" while it goes on.
 	Stopped RedriveStop `json:"stopped,omitempty"`
 }
@@ -70,6 +70,8 @@ const (
 	StoppedFirst   RedriveStop = "first failed"   // the first message failed
 	StoppedWaiting RedriveStop = "first waits"    // the first message was neither delivered nor failed in five minutes
 	StoppedLimit   RedriveStop = "limit exceeded" // too many first attempts failed
+	// StoppedBlocked: none of its messages was attempted in five minutes. It goes on when one is, or when somebody continues it.
+	StoppedBlocked RedriveStop = "nothing attempted"
 )
 
 // Stopped is why a running redrive has stopped, "" if it has not.

@@ -248,6 +248,10 @@ func redriveMark(r store.Redrive) mark {
 	case "":
 	case store.StoppedWaiting:
 		return mark{"warn", "clock", "Waiting for first message"}
+	case store.StoppedBlocked:
+		return mark{"warn", "clock", "Waiting for attempts"}
+	case store.StoppedFirst:
+		return mark{"warn", "triangle", "First message failed"}
 	default:
 		return mark{"warn", "triangle", "Stopped by limit"}
 	}

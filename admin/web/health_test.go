@@ -24,7 +24,7 @@ func TestHealth(t *testing.T) {
 	s.signIn(admin.Viewer)
 	status, body := s.get("/health")
 	for _, want := range []string{
-		"<h1>1 fault and 2 warnings</h1>", "to-hook has 200 open dead letters", "postrider dead redrive --relay to-hook", "select pg_terminate_backend(4711);", "Could not check",
+		"<h1>2 faults and 2 warnings</h1>", "to-hook has 200 open dead letters", "postrider dead redrive --relay to-hook", "select pg_terminate_backend(4711);", "Could not check",
 		"grant pg_read_all_stats to shop_ops;", "passed</summary>", "Its messages wait for its commit",
 	} {
 		if !strings.Contains(body, want) {

@@ -213,6 +213,8 @@ func (h *Handler) principal(r *http.Request) (admin.Principal, error) {
 type signInData struct {
 	Codes                 bool
 	Code, Error, ReturnTo string
+	// Provider is the name of the provider, Begin the address that leads there, SignOut where people sign out there.
+	Provider, Begin, SignOut string
 }
 
 // returnTo is where to go after signing in: a path of this server.
@@ -229,11 +231,18 @@ func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusNotFound, "There is no page at this address.")
 		return
 	}
-	h.renderSignIn(w, http.StatusOK, signInData{Code: r.URL.Query().Get("code"), ReturnTo: returnTo(r.URL.Query().Get("return_to"))})
+	d := signInData{Code: r.URL.Query().Get("code"), ReturnTo: returnTo(r.URL.Query().Get("return_to"))}
+	if h.cfg.Provider != nil && r.URL.Query().Has("signed_out") {
+		d.SignOut = h.cfg.Provider.SignOut()
+	}
+	h.renderSignIn(w, http.StatusOK, d)
 }
 
 func (h *Handler) renderSignIn(w http.ResponseWriter, status int, d signInData) {
 	d.Codes = h.sessions.hasCodes() || d.Code != ""
+	if h.cfg.Provider != nil {
+		d.Provider, d.Begin = h.cfg.Provider.Name(), h.cfg.Prefix+"/signin/begin?"+url.Values{"return_to": {d.ReturnTo}}.Encode()
+	}
 	p := &page{h: h, Store: h.service.Name(), Environment: h.cfg.Environment, Data: d}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
@@ -263,16 +272,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 		h.renderSignIn(w, http.StatusServiceUnavailable, signInData{Error: "The store cannot be read.", ReturnTo: back})
 		return
 	}
-	value, err := h.sessions.seal(session{p.Issuer, p.Subject, p.Name, p.Role, now, now.Add(admin.SessionLife)})
-	if err != nil {
-		h.fail(w, r, http.StatusInternalServerError, "The session cannot be sealed.")
-		return
-	}
-	http.SetCookie(w, h.sessions.with(value, int(admin.SessionLife.Seconds())))
-	if back == "" || strings.HasPrefix(back, h.cfg.Prefix+"/signin") {
-		back = h.cfg.Prefix + "/"
-	}
-	http.Redirect(w, r, back, http.StatusSeeOther)
+	h.beginSession(w, r, p, now, back)
 }
 
 // identify returns the principal of an access token or of a one-time code. Errors: admin.ErrToken.
@@ -302,7 +302,7 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	http.SetCookie(w, h.sessions.with("", -1))
-	http.Redirect(w, r, h.cfg.Prefix+"/signin", http.StatusSeeOther)
+	http.Redirect(w, r, h.cfg.Prefix+"/signin?signed_out=1", http.StatusSeeOther)
 }
 
 // handler is a page or action of somebody who is signed in.

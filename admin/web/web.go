@@ -54,6 +54,8 @@ type Config struct {
 	Hosts []string
 	// Authorizer replaces the sign-in page.
 	Authorizer Authorizer
+	// Provider, if not nil, signs people in, beside access tokens and codes.
+	Provider Provider
 	// Key seals sessions: 32 bytes, the same for all processes that share sessions. Without one, sessions end with the process.
 	Key []byte
 	// Listen is the address of the server; it keeps the cookies of several servers on one host apart.
@@ -216,6 +218,8 @@ func (h *Handler) routes() http.Handler {
 	}
 	handle("GET /signin", h.showSignIn)
 	handle("POST /signin", h.signIn)
+	handle("GET /signin/begin", h.beginSignIn)
+	handle("GET /signin/callback", h.endSignIn)
 	handle("POST /signout", h.signOut)
 	for pattern, f := range h.pageRoutes() {
 		handle(pattern, h.signedIn(f))

@@ -6,13 +6,19 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/admin/web/webtest"
+	"github.com/postrider/postrider/store/memory"
 )
 
 func must(t *testing.T, err error) {
@@ -161,6 +167,70 @@ func TestEveryPage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAssetsAreSmall: style sheet and script together have 30 KB at most.
+func TestAssetsAreSmall(t *testing.T) {
+	t.Parallel()
+	size := int64(0)
+	for _, name := range []string{"assets/style.css", "assets/script.js"} {
+		file, err := os.Stat(name)
+		must(t, err)
+		size += file.Size()
+	}
+	if size > 30_000 {
+		t.Errorf("they have %d bytes", size)
+	}
+}
+
+// TestManyViewers: 200 people who look at the overview cost the store what one costs who looks at it every second.
+func TestManyViewers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		s := memory.New(memory.Config{Fault: func(_ string, done bool) error {
+			if !done {
+				calls.Add(1)
+			}
+			return nil
+		}})
+		must(t, s.Enroll(t.Context(), "view"))
+		handler, err := web.New(admin.New(s, admin.Config{Name: "shop"}), web.Config{Authorizer: anybody{}})
+		must(t, err)
+		look := func() {
+			w := httptest.NewRecorder()
+			if handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)); w.Code != http.StatusOK {
+				t.Errorf("status %d", w.Code)
+			}
+		}
+		calls.Store(0)
+		look()
+		once := calls.Load()
+		time.Sleep(5 * time.Second)
+		calls.Store(0)
+		const seconds = 60
+		var viewers sync.WaitGroup
+		for i := range 200 {
+			viewers.Go(func() {
+				time.Sleep(time.Duration(i) * 25 * time.Millisecond) // the script asks every five seconds
+				for range seconds / 5 {
+					look()
+					time.Sleep(5 * time.Second)
+				}
+			})
+		}
+		viewers.Wait()
+		if n := calls.Load(); once == 0 || n > once*(seconds+5) {
+			t.Errorf("200 viewers made %d calls of the store in %d s, and one look makes %d", n, seconds, once)
+		}
+	})
+}
+
+// anybody is who signs in nowhere.
+type anybody struct{}
+
+func (anybody) Authorize(*http.Request) (admin.Principal, error) {
+	return admin.Principal{Issuer: "test", Subject: "anna", Role: admin.Viewer}, nil
 }
 
 // TestHostileTexts: names, keys, causes, headers and payloads appear as text.

@@ -29,18 +29,19 @@ const (
 
 // The programs, by path.
 const (
-	NATSBin        Name = "POSTRIDER_TEST_NATS_BIN"
-	MariaDBBin     Name = "POSTRIDER_TEST_MARIADB_BIN"
-	MariaDBSlapBin Name = "POSTRIDER_TEST_MARIADB_SLAP_BIN"
-	RedisBin       Name = "POSTRIDER_TEST_REDIS_BIN"
-	RabbitMQBin    Name = "POSTRIDER_TEST_RABBITMQ_BIN"
-	PgBenchBin     Name = "POSTRIDER_TEST_PGBENCH_BIN"
-	PgBouncerBin   Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
-	PrometheusBin  Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
-	PromtoolBin    Name = "POSTRIDER_TEST_PROMTOOL_BIN"
-	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
-	HelmBin        Name = "POSTRIDER_TEST_HELM_BIN"
-	KubeconformBin Name = "POSTRIDER_TEST_KUBECONFORM_BIN"
+	NATSBin         Name = "POSTRIDER_TEST_NATS_BIN"
+	MariaDBBin      Name = "POSTRIDER_TEST_MARIADB_BIN"
+	MariaDBSlapBin  Name = "POSTRIDER_TEST_MARIADB_SLAP_BIN"
+	RedisBin        Name = "POSTRIDER_TEST_REDIS_BIN"
+	RabbitMQBin     Name = "POSTRIDER_TEST_RABBITMQ_BIN"
+	PgBenchBin      Name = "POSTRIDER_TEST_PGBENCH_BIN"
+	PgBouncerBin    Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
+	PrometheusBin   Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
+	PromtoolBin     Name = "POSTRIDER_TEST_PROMTOOL_BIN"
+	AlertmanagerBin Name = "POSTRIDER_TEST_ALERTMANAGER_BIN"
+	ChromiumBin     Name = "POSTRIDER_TEST_CHROMIUM_BIN"
+	HelmBin         Name = "POSTRIDER_TEST_HELM_BIN"
+	KubeconformBin  Name = "POSTRIDER_TEST_KUBECONFORM_BIN"
 	// Axe is the script of axe-core, which checks pages for accessibility.
 	Axe Name = "POSTRIDER_TEST_AXE"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.

@@ -60,7 +60,7 @@ func TestShopCrash(t *testing.T) {
 	load, end := context.WithCancel(t.Context())
 	defer end()
 	wait := w.order(load)
-	happened := w.hurt(loadTime(t, 12*time.Second), faults)
+	happened := w.disturb(loadTime(t, 12*time.Second), faults, func(happened int) bool { return happened >= len(faults) })
 	end()
 	wait()
 	w.calm()
@@ -115,6 +115,7 @@ func (w *shopWorld) supervise(name string) {
 		Name: name, Path: program, Log: filepath.Join(w.dir, name+".log"), Args: []string{
 			"demo", "shop", "--service", name, "--store", w.schemaOf(name) + "&schema=shop_" + name, "--publisher", w.broker.URL, "--stream", "SHOP",
 			"--listen", w.listen[name], "--seed", "1", "--step-timeout", "15s", "--deadline", "60s", "--undo-timeout", "5s", "--undo-attempts", "1000",
+			"--lease-ttl", shortLease.String(),
 		},
 	}
 	w.running.Go(func() {
@@ -212,10 +213,13 @@ func (w *shopWorld) place(random *rand.Rand, want shop.Status) (id string) {
 	return id
 }
 
-// order places orders from three goroutines until ctx ends.
+// customers is how many orders are open at most, so that whoever is killed does not leave a backlog.
+const customers = 20
+
+// order places orders until ctx ends. Each customer waits for the end of one before the next.
 func (w *shopWorld) order(ctx context.Context) (wait func()) {
 	var callers sync.WaitGroup
-	for range 3 {
+	for range customers {
 		random := rand.New(rand.NewPCG(w.random.Uint64(), 0))
 		callers.Go(func() {
 			for ctx.Err() == nil {
@@ -223,10 +227,14 @@ func (w *shopWorld) order(ctx context.Context) (wait func()) {
 				if random.IntN(6) == 0 {
 					want = shop.Cancelled
 				}
-				if w.place(random, want) == "" {
+				id := w.place(random, want)
+				if id == "" {
 					return
 				}
-				<-time.After(time.Duration(random.IntN(500)) * time.Millisecond)
+				for o := (shop.OrderView{}); ctx.Err() == nil && !o.Status.Final(); {
+					<-time.After(time.Duration(random.IntN(500)) * time.Millisecond)
+					_ = w.request(http.MethodGet, "/orders/"+id, nil, &o) // orders may be down
+				}
 			}
 		})
 	}

@@ -54,9 +54,9 @@ func (r records) Redrives(_ context.Context, state store.RedriveState, before in
 }
 
 // Redriven implements store.Reader.
-func (r records) Redriven(_ context.Context, id int64) (n store.Redriven, _ error) {
+func (r records) Redriven(_ context.Context, id, after int64) (n store.Redriven, _ error) {
 	for _, l := range r.db.deadRows {
-		if l.Redrive != id {
+		if l.Redrive != id || l.Number <= after {
 			continue
 		}
 		rel := r.db.relay(l.Relay)

@@ -62,11 +62,11 @@ const (
 	endedRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id > ?1 AND state <> 'running' ORDER BY id LIMIT ?2`
 	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN ? AND state <> 'running'`
 	// outcomeSQL counts how many of the messages are parked, how many of these have failed since, and how many have been dead-lettered again.
-	outcomeSQL = `SELECT COUNT(*), COALESCE(SUM(p.attempts > 0), 0), (SELECT COUNT(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND EXISTS (
+	outcomeSQL = `SELECT COUNT(*), COALESCE(SUM(p.attempts > 0), 0), (SELECT COUNT(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND EXISTS (
 			SELECT 1 FROM {prefix}dead l WHERE l.relay = d.relay AND l.partition_id = d.partition_id AND l.seq = d.seq
 				AND l.number > d.number))
 		FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
-		WHERE d.redrive = ?1 AND d.redrive > 0`
+		WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2`
 )
 
 // NewestDead implements store.Writer.
@@ -149,8 +149,8 @@ func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
 }
 
 // Redriven implements store.Reader.
-func (r records) Redriven(ctx context.Context, id int64) (n store.Redriven, err error) {
-	err = r.get(ctx, outcomeSQL, []any{id}, &n.Parked, &n.Failing, &n.Dead)
+func (r records) Redriven(ctx context.Context, id, after int64) (n store.Redriven, err error) {
+	err = r.get(ctx, outcomeSQL, []any{id, after}, &n.Parked, &n.Failing, &n.Dead)
 	return n, err
 }
 

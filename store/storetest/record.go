@@ -16,6 +16,7 @@ var recordTests = []test{
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
 	{name: "ARelayIsPausedAndResumed", run: pauses, statements: true},
+	{name: "ProgressOfRelaysIsFound", run: progressIsFound},
 }
 
 var recordTables = []store.RecordTable{store.WorkRecords, store.AuthRecords, store.AuditRecords}

@@ -242,6 +242,10 @@ func redriveSkips(e *env) {
 func redriveOutcome(e *env) {
 	w := e.worker("r", "a")
 	w.deadLetter("rejected", e.message("order/1"), e.message("order/2"), e.message("order/3"), e.message("order/4"))
+	var numbers []int64
+	for _, l := range e.deadLetters(everyOpen) {
+		numbers = append(numbers, l.Number)
+	}
 	r := e.drive(e.startRedrive(everyOpen).ID)
 	if o := r.Outcome; o == nil || *o != (store.RedriveOutcome{Waiting: 4}) {
 		e.t.Errorf("outcome before anything was tried: %+v", o)
@@ -263,6 +267,16 @@ func redriveOutcome(e *env) {
 	e.must(err, "show")
 	if *r.Outcome != (store.RedriveOutcome{Delivered: 2, Waiting: 1, Failing: 1, Failed: 1}) {
 		e.t.Errorf("outcome: %+v", r.Outcome)
+	}
+	for i, want := range []store.Redriven{{Parked: 1, Failing: 1, Dead: 1}, {Parked: 1, Failing: 1, Dead: 1}, {Parked: 1, Failing: 1}, {}} {
+		err := e.View(e.ctx, store.Operation{Method: "ShowRedrive", Doing: "count messages"}, func(read store.Reader) error {
+			n, err := read.Redriven(e.ctx, r.ID, append([]int64{0}, numbers...)[i])
+			if n != want {
+				e.t.Errorf("after %d dead letters: %+v, want %+v", i, n, want)
+			}
+			return err
+		})
+		e.must(err, "count what became of the later ones")
 	}
 }
 

@@ -99,6 +99,7 @@ func New(ctx context.Context, hostile bool) (*Shop, error) {
 	s.settle("to-kafka", nothing)
 	s.settle("payments", nothing)
 	s.settle("to-hook", nothing)
+	s.down("to-audit", "dial tcp 10.0.0.7:9092: connect: connection refused"+suffix)
 	s.consumer(suffix)
 	s.sagas(suffix)
 	return s, s.err
@@ -129,6 +130,19 @@ func owner(name string) store.Owner {
 }
 
 func (s *Shop) idle(name string) { s.settle(name, nothing) }
+
+// down publishes a message that a relay cannot send, since its destination is down.
+func (s *Shop) down(name, cause string) {
+	s.idle(name)
+	s.publish("order.placed", 1, func(int) string { return "order/9" })
+	for _, other := range []string{"payments", "to-kafka", "to-hook"} {
+		s.settle(other, nothing)
+	}
+	process := owner(name)
+	process.Destination = store.Destination{State: store.DestinationDown, For: 4*time.Minute + 12*time.Second, NextTry: 3 * time.Second, Error: cause}
+	_, err := s.Heartbeat(s.ctx, name, process, lease)
+	s.do(err)
+}
 
 func (s *Shop) leave(name string) { s.do(s.Leave(s.ctx, name, owner(name))) }
 

@@ -23,7 +23,7 @@
 //	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a
 //	                              third-party client: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
 //	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER,
-//	                              PROMETHEUS, PROMTOOL, CHROMIUM, HELM, KUBECONFORM, PYTHON, NPM
+//	                              PROMETHEUS, PROMTOOL, ALERTMANAGER (prometheus-alertmanager), CHROMIUM, HELM, KUBECONFORM, PYTHON, NPM
 //	POSTRIDER_TEST_AXE            path of axe.min.js of axe-core
 //	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is printed
 //

@@ -39,6 +39,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.program("prometheus")
 	case servertest.PromtoolBin:
 		return s.program("promtool")
+	case servertest.AlertmanagerBin:
+		return s.program("prometheus-alertmanager")
 	case servertest.PgBouncerBin:
 		return s.program("pgbouncer")
 	case servertest.ChromiumBin:

@@ -125,7 +125,9 @@ func consumers() Dashboard {
 		{"Connected", "0: no process can read.", "short", []Query{{"max by (store, consumer) (postrider_consumer_connected" + selected + ")", "{{consumer}}"}}},
 		{"Remembered IDs", "Counted up to 10,000.", "short", []Query{{"max by (store, consumer) (postrider_consumer_remembered_ids" + selected + ")", "{{consumer}}"}}},
 		{"Oldest remembered ID", "Compare it with how long the source may deliver a message again.", "s", []Query{{"max by (store, consumer) (postrider_consumer_remembered_oldest_seconds" + selected + ")", "{{consumer}}"}}},
-		{"Replaced logs", "The source lost messages, or is another one.", "short", []Query{{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "{{consumer}}"}}},
+		{"Lost messages of the source", "Removed before they were read, and logs that were replaced.", "short", []Query{
+			{"max by (store, consumer) (increase(postrider_consumer_missing_messages_total" + selected + "[" + Window + "]))", "removed {{consumer}}"},
+			{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "replaced {{consumer}}"}}},
 	}}
 }
 
@@ -147,9 +149,12 @@ func sagas() Dashboard {
 		{"Success rate", "Completed instances among those that ended.", "percentunit", []Query{{`sum by (store, saga) (rate(postrider_saga_ended_total{store=~"$store",status="completed"}[` +
 			Window + `])) / sum by (store, saga) (rate(postrider_saga_ended_total` + selected + "[" + Window + "]))", "{{saga}}"}}},
 		quantiles("Time to the end", "From start to end, by status.", "postrider_saga_duration_seconds", "status", selected),
+		quantiles("Time of a compensation", "From turning back to the end, by status.", "postrider_saga_compensation_duration_seconds", "status", selected),
+		quantiles("Time of a step", "From its start to its outcome.", "postrider_saga_step_duration_seconds", "step", selected),
 		count("Steps", "Per second, by outcome.", "postrider_saga_steps_total", "step, outcome"),
 		count("Attempts", "Commands and undos that were sent, per second.", "postrider_saga_attempts_total", "step, direction"),
 		count("Time-outs", "Per second.", "postrider_saga_timed_out_total", "step"),
+		quantiles("Lag of timers", "How late they are.", "postrider_saga_timer_lag_seconds", "saga", selected),
 		{"Late effects", "Steps that were done after their instance had ended without them.", "short", []Query{{"sum by (store, saga) (increase(postrider_saga_late_effect_total" + selected + "[" + Window + "]))", "{{saga}}"}}},
 	}}
 }

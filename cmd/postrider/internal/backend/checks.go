@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,21 +33,23 @@ func (o *Outbox) ConfiguredChecks(c *config.Config, s config.Store) (out []docto
 // readOnly are the options with which a publisher makes nothing at its broker, by the name of the broker.
 var readOnly = map[string]map[string]string{"nats": {"check_only": "true"}, "rabbitmq": {"check_only": "true"}, "kafka": {"create": "false"}}
 
-// answersWithin is how long a broker may take to answer. It is less than a check may take, which would give up without a finding.
-const answersWithin = 2 * time.Second
-
 // destination checks that a broker is there, has what the relay publishes to, and keeps what it accepts.
 func destination(r config.Relay) doctor.Check {
-	return doctor.Check{Name: "destination." + r.Name, Title: fmt.Sprintf("The destination of %s is there, and keeps what it accepts", r.Name), Run: func(ctx context.Context) ([]doctor.Finding, error) {
-		shown := ShownPublisher(r.Publisher.URL)
-		risks, err := asked(ctx, r)
-		var out []doctor.Finding
-		if err != nil {
-			message, fix, _ := strings.Cut(err.Error(), "; ")
-			out = append(out, doctor.Finding{
-				Level: doctor.Fault, Target: r.Name, Message: fmt.Sprintf("The destination of %s (%s) cannot be used: %s.", r.Name, shown, message),
-				Impact: "Its messages wait in order until it can.", Fix: []doctor.Fix{fixOf(fix)}, Evidence: "a connection that publishes nothing",
-			})
+	shown := ShownPublisher(r.Publisher.URL)
+	unusable := func(why string) doctor.Finding {
+		message, fix, _ := strings.Cut(why, "; ")
+		return doctor.Finding{
+			Level: doctor.Fault, Target: r.Name, Message: fmt.Sprintf("The destination of %s (%s) cannot be used: %s.", r.Name, shown, message),
+			Impact: "Its messages wait in order until it can.", Fix: []doctor.Fix{fixOf(fix)}, Evidence: "a connection that publishes nothing",
+		}
+	}
+	run := func(ctx context.Context) (out []doctor.Finding, err error) {
+		risks, err := ask(ctx, r)
+		switch {
+		case isTimeout(err):
+			return nil, fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+		case err != nil:
+			out = append(out, unusable(err.Error()))
 		}
 		for _, risk := range risks {
 			message, fix, _ := strings.Cut(risk, "; ")
@@ -56,30 +59,20 @@ func destination(r config.Relay) doctor.Check {
 			})
 		}
 		return out, nil
-	}}
+	}
+	return doctor.Check{
+		Name: "destination." + r.Name, Title: fmt.Sprintf("The destination of %s is there, and keeps what it accepts", r.Name), Run: run,
+		Silence: func() []doctor.Finding { return []doctor.Finding{unusable("it does not answer")} },
+	}
 }
 
-// asked returns the risks of what a relay publishes to.
-func asked(ctx context.Context, r config.Relay) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answersWithin)
-	defer cancel()
-	type answer struct {
-		risks []string
-		err   error
-	}
-	answered := make(chan answer, 1)
-	go func() { // some clients return only after timeouts of their own
-		risks, err := ask(ctx, r)
-		answered <- answer{risks, err}
-	}()
-	select {
-	case a := <-answered:
-		if ctx.Err() == nil {
-			return a.risks, a.err
-		}
-	case <-ctx.Done():
-	}
-	return nil, fmt.Errorf("it does not answer within %s", answersWithin)
+// isTimeout reports whether a client gave up waiting for its broker, because of the time that the check has or one of its own.
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout()
 }
 
 func ask(ctx context.Context, r config.Relay) (risks []string, err error) {

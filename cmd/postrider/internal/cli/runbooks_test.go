@@ -43,7 +43,7 @@ func commandsIn(text string) (commands [][]string) {
 func TestRunbookCommands(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewPostgres(t) // which has the most checks
-	clitest.OK(t, "migrate", "--store", url)
+	clitest.OK(t, "migrate", "up", "--store", url)
 	clitest.PublishKeys(t, url, "order/42", "order/43")
 	clitest.Hold(t, url, "to-nats")
 	config := clitest.WriteFile(t, "store: {url: \""+url+"\"}\nrelays: [{name: to-nats, publisher: \"nats://127.0.0.1:1?stream=S\"}]\n")

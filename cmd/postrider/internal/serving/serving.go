@@ -109,11 +109,15 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	if local {
 		hosts = append(append([]string(nil), web.Loopback...), hosts...)
 	}
+	provider, err := providerOf(o.Admin)
+	if err != nil {
+		return nil, err
+	}
 	service := admin.New(store, admin.Config{Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Logger: logger})
 	var agents http.Handler
 	handler, err := web.New(service, web.Config{
 		Mount: map[string]http.Handler{"/mcp": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { agents.ServeHTTP(w, r) })},
-		Hosts: hosts, Key: key, Listen: o.Admin.Listen, Secure: secure, Version: o.Version, Logger: logger,
+		Hosts: hosts, Provider: provider, Key: key, Listen: o.Admin.Listen, Secure: secure, Version: o.Version, Logger: logger,
 		Environment: web.Environment{Name: o.Admin.Environment, Tone: tone(o.Admin.Environment)},
 	})
 	if err != nil {

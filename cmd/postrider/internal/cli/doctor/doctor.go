@@ -56,7 +56,7 @@ took too long.`,
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "exit with 3 also after a warning, or a check that could not be made")
 	cmd.Flags().BoolVar(&o.all, "all", false, "also list the checks that passed")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 20*time.Second, "end after this `duration`; checks that were not reached could not be made")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 20*time.Second, "end after this `duration`, of which a check may take a fifth")
 	return cmd
 }
 

@@ -1,0 +1,51 @@
+package web_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/admin/web/webtest"
+)
+
+// TestRestart: the process ends between the review and its execution. Another one with the same key of sessions continues.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	c := web.Config{Key: bytes.Repeat([]byte{7}, 32)}
+	s := serve(t, false, c)
+	restart := func() {
+		t.Helper()
+		s.service = admin.New(s.shop, admin.Config{Name: "shop"})
+		handler, err := web.New(s.service, c)
+		must(t, err)
+		s.server.Config.Handler = handler
+	}
+	boss := admin.Principal{Issuer: "test", Subject: "ada", Role: admin.Admin}
+	token, _, err := s.service.CreateToken(t.Context(), boss, "anna", admin.Operator, admin.UsePeople, time.Hour)
+	must(t, err)
+	if status, _ := s.post("/signin", url.Values{"code": {token}}); status != http.StatusOK {
+		t.Fatalf("signing in: %d", status)
+	}
+	causes, err := s.service.Causes(t.Context(), boss, webtest.Open, 1)
+	must(t, err)
+	review, err := s.service.StartReview(t.Context(), boss, admin.ReviewRedrive, webtest.Of(causes[0]))
+	must(t, err)
+	restart()
+	in := url.Values{"digest": {review.Digest}, "rate": {"50"}, "reason": {"receiver fixed"}, "start": {"first"}, "stop": {"5"}}
+	if status, body := s.post("/reviews/"+review.ID, in); status != http.StatusOK || !strings.Contains(body, "Redrive 1 waits for its first message") {
+		t.Fatalf("%d\n%s", status, body)
+	}
+	must(t, s.shop.Step(t.Context()))
+	restart()
+	if status, body := s.get("/redrives/1"); status != http.StatusOK || !strings.Contains(body, "1 of 200 sent") {
+		t.Errorf("%d\n%s", status, body)
+	}
+	if status, body := s.get("/activity"); status != http.StatusOK || !strings.Contains(body, "receiver fixed") {
+		t.Errorf("%d: the record has no reason", status)
+	}
+}
