@@ -65,7 +65,7 @@ func (t *transition) sendUndo(s *Step, st *StepState) {
 		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Attempt, Seen: st.Seen, Since: st.Since,
 	}
 	switch s.Kind {
-	case Child: // has it been started, it answers at its end
+	case Child: // it answers at its end, however long that takes
 		st.Due, c.Child = 0, &ChildStart{ID: st.Child}
 	case Request:
 		c.Message = &postrider.Message{Type: UndoType(st.Message), Topic: st.Topic, Key: st.Key}

@@ -3,6 +3,7 @@ package saga_test
 import (
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -110,4 +111,33 @@ func TestSagaShow(t *testing.T) {
 	}
 	clitest.Fails(t, program.ExitFailed, "no such instance of a saga: nobody", "saga", "show", "nobody", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "__complete", "saga", "show", "--store", url, "order"), "order-2\torder-fulfilment stuck key/order-2")
+}
+
+// TestSagaChildren: an instance and those that its steps started name each other.
+func TestSagaChildren(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	withSagas(t, url)
+	o := clitest.OpenOutbox(t, url)
+	inTx(t, o, func(s store.SagaStore[*sql.Tx], tx *sql.Tx) {
+		var starts []store.SagaStart
+		for i := range 22 {
+			starts = append(starts, store.SagaStart{
+				SagaIdentity: store.SagaIdentity{Run: fmt.Sprintf("run-child-%02d", i), ID: fmt.Sprintf("child-%02d", i), Engine: "shop", Saga: "payment",
+					Version: 1, Hash: "h", Kind: store.SagaOrchestrated, ParentRun: "run-order-2", ParentStep: "pay"},
+				SagaCondition: store.SagaCondition{Status: store.SagaRunning, Direction: store.SagaForward}, SagaBody: store.SagaBody{State: []byte("{}"), Data: []byte("{}")},
+				Token: "secret", Transition: store.SagaTransition{Input: "start"},
+			})
+		}
+		_, err := s.CreateSagas(t.Context(), tx, starts)
+		clitest.Must(t, err)
+	})
+	parent := clitest.OK(t, "saga", "show", "order-2", "--store", url)
+	clitest.Contains(t, parent, "step pay", "instance child-00 of saga payment: running", "child-19", "saga list --status any --parent run-order-2")
+	clitest.Lacks(t, parent, "child-20")
+	clitest.Contains(t, clitest.OK(t, "saga", "show", "child-00", "--store", url), "run-order-2, step pay")
+	list := clitest.OK(t, "saga", "list", "--parent", "run-order-2", "--store", url)
+	clitest.Contains(t, list, "child-00", "child-21")
+	clitest.Lacks(t, list, "order-2 ")
+	clitest.Contains(t, clitest.OK(t, "saga", "show", "order-2", "--json", "--store", url), `"children"`, "child-19")
 }
