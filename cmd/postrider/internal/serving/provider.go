@@ -8,8 +8,8 @@ import (
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
-	"github.com/postrider/postrider/cmd/postrider/internal/config"
 	"github.com/postrider/postrider/cmd/postrider/internal/signin"
+	"github.com/postrider/postrider/config"
 )
 
 // providerOf returns the OpenID provider of the configuration, nil without one.
