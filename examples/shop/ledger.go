@@ -225,7 +225,7 @@ func (l *Ledger) checkFinal(ctx context.Context, o order) error {
 
 // checkOpen checks that an order that was not final has a saga that has not ended.
 func (l *Ledger) checkOpen(ctx context.Context, o order) error {
-	if o.Kind == choreographed && o.Status != Pending {
+	if !o.needsSaga(o.Status) {
 		return nil
 	}
 	found, err := l.Sagas.SagasByID(ctx, []string{o.ID})
@@ -236,11 +236,16 @@ func (l *Ledger) checkOpen(ctx context.Context, o order) error {
 		l.late(time.Since(time.Unix(0, o.created)))
 		return nil
 	}
-	status, err := l.statusOf(ctx, o.ID) // it may have become final meanwhile
-	if err == nil && !status.Final() {
+	status, err := l.statusOf(ctx, o.ID) // the saga may have gone on meanwhile
+	if err == nil && o.needsSaga(status) {
 		l.broken("order %s is %s and has no saga that works on it", o.ID, status)
 	}
 	return err
+}
+
+// needsSaga reports whether a saga must work on the order while it has a status: on a choreographed order until it is confirmed.
+func (o *order) needsSaga(s Status) bool {
+	return !s.Final() && (o.Kind != choreographed || s == Pending)
 }
 
 // late counts what is later than it should be.

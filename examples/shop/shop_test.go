@@ -123,6 +123,35 @@ func TestLedgerFindsOrdersThatAreCommittedLate(t *testing.T) {
 	}
 }
 
+// TestConfirmedMeanwhile: the saga of a choreographed order may end between two reads of the ledger, when the order is confirmed.
+func TestConfirmedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	_, order := w.post(t, "/orders", shop.Line{SKU: "P-01", Quantity: 1})
+	w.await(t, order.ID)
+	become := func(s shop.Status) {
+		if _, err := w.dbs["orders"].DB.ExecContext(t.Context(), `UPDATE orders SET status = $1`, s); err != nil {
+			t.Error(err)
+		}
+	}
+	become(shop.Pending)
+	w.ledger.Sagas = readBefore{w.ledger.Sagas, func() { become(shop.Confirmed) }}
+	if tally, err := w.ledger.Check(t.Context()); err != nil || !tally.Exact() || tally.Open != 1 {
+		t.Errorf("ledger: %v, %+v", err, tally)
+	}
+}
+
+// readBefore calls a function before it looks for a saga.
+type readBefore struct {
+	store.SagaReader
+	then func()
+}
+
+func (r readBefore) SagasByID(ctx context.Context, ids []string) ([]store.SagaSummary, error) {
+	r.then()
+	return r.SagaReader.SagasByID(ctx, ids)
+}
+
 // TestLateIsNotBroken: a choreographed order that the tracker has not read is overdue, which breaks no promise.
 func TestLateIsNotBroken(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 // second, the ledger is always exact, and neither memory nor tables grow once the first messages have been removed. It measures memory,
 // so it does not run beside other tests.
 func TestSteadyTorture(t *testing.T) {
-	runs := []steady{{rate: 5, length: 8 * time.Minute, keep: time.Minute}}
+	runs := []steady{{rate: 3, length: 4 * time.Minute, keep: time.Minute}}
 	if d, err := time.ParseDuration(os.Getenv("POSTRIDER_TORTURE")); err == nil { // 20m: a busy time, and a day at a booth
 		runs = []steady{{rate: 200, length: d, keep: max(d/4, time.Minute)}, {rate: 3, length: 24 * d, keep: max(3*d, time.Minute)}}
 	}
