@@ -61,7 +61,7 @@ vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs 
 		code=$$?; [ $$code -eq 3 ] || echo "govulncheck did not run to its end in $$dir (is vuln.go.dev reachable?): nothing was found out about it"; exit $$code; }; done
 
 .PHONY: bench
-bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 25 minutes; BENCH="-quick -run drain" for less
+bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 35 minutes; BENCH="-quick -run drain" for less
 	@go run ./bench $(value BENCH)
 
 .PHONY: bench-check

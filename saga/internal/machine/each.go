@@ -119,7 +119,7 @@ func sizeOf(items []Item) (size int) {
 	return size
 }
 
-// list lists the items of an Each, for good.
+// list lists the items of an Each. The list does not change afterwards.
 func (t *transition) list(s *Step, st *StepState) {
 	var items []Item
 	if !t.guarded(s, st, "Items", func(data any) (err error) {

@@ -29,6 +29,9 @@ import (
 	redisbroker "github.com/postrider/postrider/broker/redis"
 )
 
+// errNoPrefix keeps a caller without a name from removing everything that a broker has.
+var errNoPrefix = errors.New("nothing is removed without a prefix: all names begin with an empty one")
+
 // Stream removes a JetStream stream, if it exists. It uses the connection of a publisher, which supports all options of the URL.
 func Stream(ctx context.Context, address, name string) error {
 	servers, cfg, err := natsbroker.ParseURL(address, natsbroker.Config{})
@@ -61,6 +64,9 @@ func Stream(ctx context.Context, address, name string) error {
 // Topics removes the Kafka topics whose names begin with a prefix, and a consumer group. It uses the client of a publisher, which supports all
 // options of the URL.
 func Topics(ctx context.Context, address, group, prefix string) error {
+	if prefix == "" {
+		return errNoPrefix
+	}
 	servers, cfg, err := kafkabroker.ParseURL(address, kafkabroker.Config{})
 	if err != nil {
 		return err
@@ -103,6 +109,9 @@ func (f newClient) OnNewClient(c *kgo.Client) { f(c) }
 
 // Keys removes the keys of a Redis server that begin with a prefix.
 func Keys(ctx context.Context, address, prefix string) error {
+	if prefix == "" {
+		return errNoPrefix
+	}
 	base, cfg, err := redisbroker.ParseURL(address, redisbroker.Config{})
 	if err != nil {
 		return err
