@@ -61,7 +61,7 @@ vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs 
 		code=$$?; [ $$code -eq 3 ] || echo "govulncheck did not run to its end in $$dir (is vuln.go.dev reachable?): nothing was found out about it"; exit $$code; }; done
 
 .PHONY: bench
-bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 35 minutes; BENCH="-quick -run drain" for less
+bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 40 minutes; BENCH="-quick -run drain" for less
 	@go run ./bench $(value BENCH)
 
 .PHONY: bench-check
@@ -85,6 +85,10 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 .PHONY: demo
 demo: ## a small shop on SQLite and an embedded JetStream, live
 	@go run ./cmd/postrider demo
+
+.PHONY: recording
+recording: programs ## docs/demo.svg, the picture of the README, from a run of the demo
+	@$(BIN)/postrider demo --plain | $(BIN)/recording > docs/demo.svg
 
 .PHONY: dev
 dev: programs ## start all servers, and a shell in which go test finds them
@@ -150,6 +154,17 @@ $(LANGUAGES)/migrations/ready: itest/languages/testdata/pom.xml
 
 $(LANGUAGES)/typescript/ready: $(wildcard examples/languages/typescript/*)
 	@mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && npm install --silent --no-audit --no-fund && npm run --silent build && touch ready
+
+CLIENTS := .cache/clients
+
+.PHONY: clients
+clients: $(CLIENTS)/python/ready $(CLIENTS)/npm/ready
+
+$(CLIENTS)/python/ready: cmd/postrider/internal/cli/mcp/testdata/requirements.txt
+	@python3 -m venv $(@D) && $(@D)/bin/pip install --quiet --disable-pip-version-check --requirement $< && touch $@
+
+$(CLIENTS)/npm/ready: $(addprefix cmd/postrider/internal/cli/mcp/testdata/,package.json client.mjs)
+	@mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && npm install --silent --no-audit --no-fund --ignore-scripts && touch ready
 
 .PHONY: programs
 programs:

@@ -71,13 +71,14 @@ func run(args []string) (good bool, err error) {
 func test(flags []string, packages []listed) (good bool, err error) {
 	results := newSummary(os.Stdout)
 	for _, part := range parts(flags, packages) {
-		if err := goTest(part.flags, part.packages, results); err != nil {
+		if err := part.run(results); err != nil {
 			return false, err
 		}
 	}
 	err = results.runAgain(func(chosen []string, packages []listed, second *summary) error {
 		for _, part := range parts(flags, packages) {
-			if err := goTest(slices.Concat(part.flags, chosen), packages, second); err != nil {
+			part.flags, part.packages = slices.Concat(part.flags, chosen), packages
+			if err := part.run(second); err != nil {
 				return err
 			}
 		}
@@ -86,16 +87,16 @@ func test(flags []string, packages []listed) (good bool, err error) {
 	return results.close() && err == nil, err
 }
 
-// goTest runs go test once. Failed tests are not an error: they are in results.
-func goTest(flags []string, packages []listed, results *summary) error {
-	args := slices.Concat([]string{"test", "-json"}, flags)
-	for _, p := range packages {
-		args = append(args, p.ImportPath)
+// run runs go test once. Failed tests are not an error: they are in results.
+func (p part) run(results *summary) error {
+	args := slices.Concat([]string{"test", "-json"}, p.flags)
+	for _, tested := range p.packages {
+		args = append(args, tested.ImportPath)
 	}
 	cmd := exec.Command("go", args...)
 	// Without the first, each program sleeps a second before it ends. With the second, the compiler needs a third less time, and more
 	// memory.
-	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0", "GOGC=400"}, os.Environ()...)
+	cmd.Env = slices.Concat([]string{"GORACE=atexit_sleep_ms=0", "GOGC=400"}, os.Environ(), p.env)
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {
@@ -118,19 +119,23 @@ func goTest(flags []string, packages []listed, results *summary) error {
 
 // part is one run of go test.
 type part struct {
-	flags    []string
-	packages []listed
+	flags, env []string
+	packages   []listed
 }
 
-// sequential are packages without goroutines and locks: some whose tests explore every state, the one that reads source files, and
-// commands that print what a store says and end. The race detector would find nothing there, and these tests would take many times as
-// long.
-var sequential = slices.Concat([]string{"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest"},
-	commands("dead", "doctor", "erase", "explain", "held", "inbox", "legalhold", "maintain", "migrate", "outbox", "output", "parked",
-		"program", "publish", "purge", "replay"))
+// raceless are packages in whose tests the race detector would find nothing: those without goroutines and locks, some of which explore
+// every state; those that read source files or build programs; those that drive a browser, programs of other languages or third-party
+// libraries; and commands that print what a store says and end. These tests would take many times as long. The scenario of alerts and the
+// example shop run relays, consumers and engines in long tests; their own tests, and some of the demo shop, run under the detector.
+var raceless = slices.Concat([]string{
+	"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest", "/itest/release", "/itest/docs",
+	"/itest/deploy", "/itest/languages", "/itest/libraries", "/itest/web", "/bench/internal/report", "/examples/stacks",
+	"/examples/shop", "/telemetry/internal/scenario",
+}, commands("audit", "dead", "demo", "doctor", "erase", "explain", "held", "inbox", "legalhold", "maintain", "migrate", "outbox", "output", "parked",
+	"program", "publish", "purge", "redrive", "replay", "route", "saga", "starter", "status"))
 
 // divided are packages that run both with and without the race detector. Build tags leave out the tests that need it not.
-var divided = []string{"/itest/sqlite"}
+var divided = []string{"/itest/sqlite", "/itest/mysql", "/store/postgres", "/cmd/postrider/internal/shopdemo"}
 
 func commands(names ...string) (paths []string) {
 	for _, name := range names {
@@ -142,12 +147,12 @@ func commands(names ...string) (paths []string) {
 // parts divides the packages between one run with the race detector, if the flags have it, and one without.
 func parts(flags []string, packages []listed) []part {
 	if !slices.Contains(flags, "-race") {
-		return []part{{sharing(flags), packages}}
+		return []part{{sharing(flags), nil, packages}}
 	}
 	var without, with []listed
 	for _, p := range packages {
 		path, inside := strings.CutPrefix(p.ImportPath, module)
-		alone, both := inside && slices.Contains(sequential, path), inside && slices.Contains(divided, path)
+		alone, both := inside && slices.Contains(raceless, path), inside && slices.Contains(divided, path)
 		if alone || both {
 			without = append(without, p)
 		}
@@ -155,8 +160,9 @@ func parts(flags []string, packages []listed) []part {
 			with = append(with, p)
 		}
 	}
-	raceless := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
-	all := []part{{sharing(raceless), without}, {sharing(flags), with}}
+	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
+	// Without the race detector, tests share with the programs (make programs) what was compiled.
+	all := []part{{append(sharing(plain), "-trimpath"), []string{"CGO_ENABLED=0"}, without}, {sharing(flags), nil, with}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 

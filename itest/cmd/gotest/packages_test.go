@@ -11,7 +11,7 @@ func TestSlowPackagesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slices.Concat(slow, sequential, divided) {
+	for _, path := range slices.Concat(slow, raceless, divided) {
 		if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == module+path && p.tested() }) {
 			t.Errorf("there are no tests in %s", path)
 		}
@@ -24,7 +24,7 @@ func TestSlowPackagesExist(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	t.Parallel()
-	pure, other := listed{ImportPath: module + sequential[0]}, listed{ImportPath: module + "/relay"}
+	pure, other := listed{ImportPath: module + raceless[0]}, listed{ImportPath: module + "/relay"}
 	raced := func(p part) bool { return slices.Contains(p.flags, "-race") }
 
 	if all := parts([]string{"-short"}, []listed{pure, other}); len(all) != 1 || len(all[0].packages) != 2 {

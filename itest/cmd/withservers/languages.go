@@ -7,23 +7,23 @@ import (
 	"path/filepath"
 )
 
-// languages is the folder with what the programs in other languages need, which make languages fills.
-func (s *supply) languages() (string, error) {
+// filled is a folder of packages, which a target of the Makefile with its name fills with the help of programs.
+func (s *supply) filled(target string, programs ...string) (string, error) {
 	root, err := repository(s.ctx)
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"python3", "npm", "java", "mvn"} {
+	for _, name := range programs {
 		if _, err := s.program(name); err != nil {
 			return "", err
 		}
 	}
-	fill := exec.CommandContext(s.ctx, "make", "--silent", "languages")
+	fill := exec.CommandContext(s.ctx, "make", "--silent", target)
 	fill.Dir = root
 	if out, err := fill.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make languages: %w\n%s", err, out)
+		return "", fmt.Errorf("make %s: %w\n%s", target, err, out)
 	}
-	return filepath.Join(root, ".cache", "languages"), nil
+	return filepath.Join(root, ".cache", target), nil
 }
 
 // findPython finds a Python that can create virtual environments, which Debian has in a package of its own.

@@ -20,10 +20,11 @@
 //	POSTRIDER_TEST_KAFKA          kafka:// and the address of a Kafka broker; the tests create their own topics there
 //	POSTRIDER_TEST_KAFKA_HOME     folder of a Kafka installation, its jars in libs
 //	POSTRIDER_TEST_LANGUAGES      folder with what the programs in other languages need (make languages)
+//	POSTRIDER_TEST_CLIENTS        folder with programs that use the administration (make clients)
 //	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a
 //	                              third-party client: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
 //	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER,
-//	                              PROMETHEUS, PROMTOOL, CHROMIUM, HELM, KUBECONFORM, PYTHON, NPM
+//	                              PROMETHEUS, PROMTOOL, ALERTMANAGER (prometheus-alertmanager), CHROMIUM, HELM, KUBECONFORM, PYTHON, NPM
 //	POSTRIDER_TEST_AXE            path of axe.min.js of axe-core
 //	POSTRIDER_TEST_KEEP           if not empty, the servers' data and logs are kept, and their folder is printed
 //

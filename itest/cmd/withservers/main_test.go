@@ -194,7 +194,9 @@ func withProgram(run func() int) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	program = filepath.Join(dir, "withservers")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-trimpath", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make programs
+	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return run(), nil

@@ -22,21 +22,22 @@ type program struct {
 }
 
 var programs = map[string]program{
-	"gcc":             {exec.LookPath, []string{"gcc", "libc6-dev"}},
-	"initdb":          {process.PostgresProgram, []string{"postgresql"}},
-	"pgbench":         {process.PostgresProgram, []string{"postgresql"}},
-	"mariadbd":        {lookSystem, []string{"mariadb-server"}},
-	"mariadb-slap":    {exec.LookPath, []string{"mariadb-client"}},
-	"redis-server":    {lookSystem, []string{"redis-server"}},
-	"rabbitmq-server": {lookSystem, []string{"rabbitmq-server"}},
-	"mvn":             {exec.LookPath, []string{"maven"}},
-	"java":            {exec.LookPath, []string{"default-jre-headless"}},
-	"python3":         {findPython, []string{"python3", "python3-venv"}},
-	"npm":             {exec.LookPath, []string{"npm"}},
-	"pgbouncer":       {lookSystem, []string{"pgbouncer"}},
-	"prometheus":      {exec.LookPath, []string{"prometheus"}},
-	"promtool":        {exec.LookPath, []string{"prometheus"}},
-	"chromium":        {exec.LookPath, []string{"chromium", "fonts-inter", "fonts-noto-core"}},
+	"gcc":                     {exec.LookPath, []string{"gcc", "libc6-dev"}},
+	"initdb":                  {process.PostgresProgram, []string{"postgresql"}},
+	"pgbench":                 {process.PostgresProgram, []string{"postgresql"}},
+	"mariadbd":                {lookSystem, []string{"mariadb-server"}},
+	"mariadb-slap":            {exec.LookPath, []string{"mariadb-client"}},
+	"redis-server":            {lookSystem, []string{"redis-server"}},
+	"rabbitmq-server":         {lookSystem, []string{"rabbitmq-server"}},
+	"mvn":                     {exec.LookPath, []string{"maven"}},
+	"java":                    {exec.LookPath, []string{"default-jre-headless"}},
+	"python3":                 {findPython, []string{"python3", "python3-venv"}},
+	"npm":                     {exec.LookPath, []string{"npm"}},
+	"pgbouncer":               {lookSystem, []string{"pgbouncer"}},
+	"prometheus":              {exec.LookPath, []string{"prometheus"}},
+	"promtool":                {exec.LookPath, []string{"prometheus"}},
+	"prometheus-alertmanager": {exec.LookPath, []string{"prometheus-alertmanager"}},
+	"chromium":                {exec.LookPath, []string{"chromium", "fonts-inter", "fonts-noto-core"}},
 }
 
 // program returns the path of a program, which it installs if it is missing.

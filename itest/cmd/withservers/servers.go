@@ -20,7 +20,9 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 	case servertest.KafkaHome:
 		return s.kafkaHome()
 	case servertest.Languages:
-		return s.languages()
+		return s.filled("languages", "python3", "npm", "java", "mvn")
+	case servertest.Clients:
+		return s.filled("clients", "python3", "npm")
 	case servertest.PythonBin:
 		return s.program("python3")
 	case servertest.NPMBin:
@@ -39,6 +41,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.program("prometheus")
 	case servertest.PromtoolBin:
 		return s.program("promtool")
+	case servertest.AlertmanagerBin:
+		return s.program("prometheus-alertmanager")
 	case servertest.PgBouncerBin:
 		return s.program("pgbouncer")
 	case servertest.ChromiumBin:
