@@ -24,6 +24,9 @@ var (
 	ErrReplaced = errors.New("the database was replaced while this process ran; restart every process that uses it")
 )
 
+// ErrDenied: the role in the database lacks a right.
+var ErrDenied = errors.New("the database role lacks a right")
+
 // ErrRepartitioned is returned to a process that started before the number of partitions was changed: it must be restarted.
 var ErrRepartitioned = errors.New("the number of partitions was changed while this process ran; restart it")
 

@@ -33,13 +33,11 @@ type Leases interface {
 	//	nobody            | this incarnation            | yes (released, or never leased)
 	//	owner itself      | this incarnation            | yes: the lease continues under the new token, and the old token is void
 	//	another owner     | this incarnation            | once the other counts as gone
-	//	anybody or nobody | another incarnation         | if the claim says Resume; otherwise once nobody whose lease was lost can
-	//	                  |                             | still be working: no other process of the relay counts as alive, or the
-	//	                  |                             | longest TTL of its processes has passed since this incarnation was first
-	//	                  |                             | used
+	//	anybody or nobody | another incarnation         | at once if the claim says Resume; otherwise see below
 	//
-	// After a failover the record of who is alive may be stale, so only the second alternative counts there. The grants and the
-	// returned state are read in one write transaction. Repeating a call with the same tokens grants the same leases again. The
+	// Without Resume, a partition of another incarnation is free once nobody whose lease was lost can still be working: (a) no
+	// other process of the relay counts as alive, or (b) the longest TTL of its processes has passed since this incarnation was
+	// first used. After a failover the record of who is alive may be stale, so only (b) counts. The grants and the returned state are read in one write transaction. Repeating a call with the same tokens grants the same leases again. The
 	// first call for a relay sets its start position in all partitions of the outbox, whichever are requested and whether or
 	// not any is free, so that nothing published from then on is skipped. Errors: ErrNameOfConsumer and ErrNameOfRelay if the
 	// name is of the other kind than req.Kind.
@@ -81,8 +79,19 @@ type Owner struct {
 	// Topics is the filter that the process is configured with: sorted, each pattern once, "*" alone for all topics. A process
 	// without a filter, e.g. an operator's, registers none.
 	Topics []string
-	// Destination is the state of the relay's destination as the process found it. Heartbeat records it.
+	// Destination is the state of the relay's destination as the process found it, Gate that of its gate. Heartbeat records them.
 	Destination Destination
+	Gate        Gate
+}
+
+// Gate is the state of the gate of a relay, see relay.Config.Gate. All times are relative to now.
+type Gate struct {
+	// Closed says that the process starts nothing until the gate opens. Without it, the other fields are empty.
+	Closed bool
+	// On is the name of what the relay waits for, such as an operation of the module resilience, up to 200 bytes; "" if it has none.
+	On string
+	// For is how long the gate has been closed, NextTry the time until it may open, 0 if that is not known.
+	For, NextTry time.Duration
 }
 
 // Destination is the state of a relay's destination. All times are relative to now.

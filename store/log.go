@@ -99,7 +99,8 @@ type Entry struct {
 	Redrives int
 	// Reason is why a parked message was parked; empty for a message from the log.
 	Reason ParkReason
-	// ParkedFor is the time since the message was first parked; parking it again does not restart it.
+	// ParkedFor is the time since the message was first parked, or since its delivery time if that was later; parking it again does not
+	// restart it.
 	ParkedFor time.Duration
 	// Err says why the stored row cannot be read as a message. Message then holds what could be read (at least Sequence and
 	// Key), and the message is dead-lettered. The relay itself checks the limits of Message.Validate. The times of Message are

@@ -35,6 +35,8 @@ type SagaStore[Tx any] interface {
 	// instance that ends no longer holds its key, and one that is reopened does not hold it again.
 	// Errors: ErrSagaMoved, also if an instance does not exist; ErrSagaAliasTaken.
 	SaveSagas(ctx context.Context, tx Tx, changes []SagaChange) error
+	// SetSagaVersion gives an instance that the transaction has locked another version of its definition. Errors: ErrNoSaga.
+	SetSagaVersion(ctx context.Context, tx Tx, run string, version int, hash string) error
 }
 
 // SagaReader reads what is committed, for people, programs and callers that wait.

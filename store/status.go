@@ -25,7 +25,20 @@ type Status struct {
 	Unrouted []UnroutedTopic `json:"unrouted,omitempty"`
 	// Notices are, in words, what an operator should know beyond the numbers, e.g. that the database was restored.
 	Notices []string `json:"notices,omitempty"`
+	// Tables are the sizes of the outbox's tables, largest first, as the database reports them without reading the tables. The
+	// memory store reports none.
+	Tables []TableSize `json:"tables,omitempty"`
 }
+
+// TableSize is the space that a table and its indexes take in the database. MySQL may report that of up to a day ago.
+type TableSize struct {
+	// Table is the name without prefix; "log" includes all segments. SQLite has one entry: TableFile.
+	Table string `json:"table"`
+	Bytes int64  `json:"bytes"`
+}
+
+// TableFile stands for the whole file of a database that does not know the sizes of its tables.
+const TableFile = "file"
 
 // NobodyTakes reports whether no relay takes messages of a topic, by the filters in effect.
 func (s *Status) NobodyTakes(topic string) bool {
@@ -120,6 +133,22 @@ func (r *RelayStatus) DestinationOf() (out Destination) {
 			if d.NextTry < out.NextTry {
 				out.NextTry, out.Error = d.NextTry, d.Error
 			}
+		}
+	}
+	return out
+}
+
+// GateOf returns the state of a relay's gate: it is closed if it is in every process that is alive, for as long as in the one where it
+// closed last.
+func (r *RelayStatus) GateOf() (out Gate) {
+	for i := range r.Owners {
+		o := &r.Owners[i]
+		switch {
+		case !o.Alive:
+		case !o.Gate.Closed:
+			return Gate{}
+		case !out.Closed || o.Gate.For < out.For:
+			out = o.Gate
 		}
 	}
 	return out

@@ -2,6 +2,8 @@ package stored
 
 import (
 	"cmp"
+	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -52,6 +54,21 @@ func SagaReport(engine, process string, definitions []store.SagaDefinition) ([]D
 		return nil, fmt.Errorf("report of process %s: %w", process, err)
 	}
 	return append(out, Document{Kind: KindReport, ID: string(id), Body: body}), nil
+}
+
+// ReadSagaDefinitions returns the definitions among the documents that a statement selects: kind, ID, time and body.
+func ReadSagaDefinitions(ctx context.Context, q Query, now int64, text string, args ...any) ([]store.SagaDefinition, error) {
+	var documents []Document
+	err := q.Each(ctx, text, args, func(rows *sql.Rows) error {
+		var d Document
+		err := rows.Scan(&d.Kind, &d.ID, &d.At, &d.Body)
+		documents = append(documents, d)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return SagaDefinitions(documents, now)
 }
 
 // SagaDefinitions returns the definitions among documents, with the processes that reported them, at a time in microseconds.

@@ -32,7 +32,7 @@ func (p *ParkedRow) Entry(rows *sql.Rows, now int64) (store.Entry, error) {
 	m, err := p.row.Message(p.seq)
 	e := store.Entry{
 		Message: m, Err: err, Attempts: p.attempts, Redrives: p.redrives, Reason: store.ParkReason(p.reason),
-		ParkedFor: Duration(now - p.parkedAt),
+		ParkedFor: Duration(max(0, now-max(p.parkedAt, p.row.AvailableAt()))),
 	}
 	if p.due.Valid {
 		e.Delay = Duration(p.due.V - now)

@@ -34,6 +34,19 @@ func FindPause(ctx context.Context, r store.Reader, relay string) (*store.Record
 	return &found[0], nil
 }
 
+// EndPause ends a relay's pause now, and returns its record as it was; nil if the relay is not paused.
+func EndPause(ctx context.Context, w store.Writer, relay string) (*store.Record, error) {
+	rec, err := FindPause(ctx, w, relay)
+	if err != nil || rec == nil {
+		return nil, err
+	}
+	ended := *rec
+	if ended.Expires, err = w.Now(ctx); err != nil {
+		return nil, err
+	}
+	return rec, w.PutRecord(ctx, ended)
+}
+
 // PauseOf is a pause by its record. A relay is paused even if the rest of the record cannot be read.
 func PauseOf(r store.Record) *store.Pause {
 	var body PauseBody

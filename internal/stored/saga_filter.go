@@ -1,6 +1,7 @@
 package stored
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -90,14 +91,20 @@ func OnlyOpen(f store.SagaFilter) bool {
 	return open || f.Overdue && !onlyStuck(f.Status)
 }
 
-// FindSaga returns the statement, of those for an ID, a key and an alias, that finds the run of a lookup, and its parameters.
-func FindSaga(l store.SagaLookup, ofID, ofKey, ofAlias string) (text string, args []any) {
-	switch {
-	case l.ID != "":
-		return ofID, []any{l.ID}
-	case l.Key != "":
-		return ofKey, []any{l.Saga, l.Key}
-	default:
-		return ofAlias, []any{l.Saga, l.Alias.Name, l.Alias.Value}
+// FindSagas returns the runs of lookups, "" for one that has none. The statements find one by its ID, its key or an alias.
+func FindSagas(ctx context.Context, q Query, lookups []store.SagaLookup, ofID, ofKey, ofAlias string) ([]string, error) {
+	out := make([]string, len(lookups))
+	for i, l := range lookups {
+		text, args := ofAlias, []any{l.Saga, l.Alias.Name, l.Alias.Value}
+		switch {
+		case l.ID != "":
+			text, args = ofID, []any{l.ID}
+		case l.Key != "":
+			text, args = ofKey, []any{l.Saga, l.Key}
+		}
+		if err := OrNone(q.Get(ctx, text, args, &out[i])); err != nil {
+			return nil, err
+		}
 	}
+	return out, nil
 }

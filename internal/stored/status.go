@@ -23,6 +23,7 @@ type StatusRows struct {
 	Unrouted   []store.UnroutedTopic
 	Notices    []string
 	Pauses     []store.Record // the result of the query Pauses
+	Tables     []store.TableSize
 }
 
 // RelayRow counts the parked messages, held keys and open dead letters of a relay.
@@ -46,7 +47,7 @@ type CursorRow struct {
 type ProcessRow struct {
 	Relay string
 	store.OwnerStatus
-	// Reached is the output of Destination.
+	// Reached is the output of Report.
 	Reached string
 }
 
@@ -56,6 +57,9 @@ func (r StatusRows) Status() store.Status {
 	for _, row := range r.Relays {
 		out.Relays = append(out.Relays, r.relay(row))
 	}
+	out.Tables = slices.SortedFunc(slices.Values(r.Tables), func(a, b store.TableSize) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Table, b.Table))
+	})
 	slices.SortFunc(out.Relays, func(a, b store.RelayStatus) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
@@ -89,7 +93,7 @@ func (r StatusRows) relay(row RelayRow) store.RelayStatus {
 	slices.SortFunc(s.Partitions, func(a, b store.PartitionStatus) int { return cmp.Compare(a.Partition, b.Partition) })
 	for _, p := range r.Processes {
 		if p.Relay == row.Relay {
-			p.Destination = parseDestination(p.Reached, p.SeenAgo)
+			p.Destination, p.Gate = parseReport(p.Reached, p.SeenAgo)
 			s.Owners = append(s.Owners, p.OwnerStatus)
 		}
 	}

@@ -52,19 +52,9 @@ func deadlock(ctx context.Context, s inboxtest.Store[*sql.Tx], tx *sql.Tx) error
 	return err
 }
 
-func TestConsumers(t *testing.T) {
-	t.Parallel()
-	inboxtest.Run(t, consumers)
-}
-
 func TestConsumersModel(t *testing.T) {
 	t.Parallel()
 	inboxtest.Model(t, consumers)
-}
-
-func TestHandleTx(t *testing.T) {
-	t.Parallel()
-	inboxtest.HandleTx(t, consumers)
 }
 
 func TestHandleTxModel(t *testing.T) {

@@ -17,34 +17,9 @@ type opened struct {
 	database database
 }
 
-func TestContract(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, features, harness)
-}
-
 func TestModel(t *testing.T) {
 	t.Parallel()
 	storetest.Model(t, features, harness)
-}
-
-func TestInbox(t *testing.T) {
-	t.Parallel()
-	storetest.Inbox(t, features, harness)
-}
-
-func TestGuard(t *testing.T) {
-	t.Parallel()
-	storetest.Guard(t, features, harness)
-}
-
-func TestDeadLetters(t *testing.T) {
-	t.Parallel()
-	storetest.DeadLetters(t, features, harness)
-}
-
-func TestTxStore(t *testing.T) {
-	t.Parallel()
-	storetest.HandleTx(t, features, harness)
 }
 
 var features = storetest.Features{Histories: 4}

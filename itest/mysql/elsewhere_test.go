@@ -20,7 +20,6 @@ import (
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
-	"github.com/postrider/postrider/store/storetest"
 )
 
 // elsewhere starts a server with different settings from those of the other tests.
@@ -37,28 +36,6 @@ func elsewhere(t *testing.T, settings ...string) *mysql.Config {
 	c := mysql.NewConfig()
 	c.Net, c.Addr, c.User = "tcp", u.Host, u.User.Username()
 	return c
-}
-
-// TestContractElsewhere: sequences not reserved per statement (innodb_autoinc_lock_mode 2), a row-based binary log, small
-// packets, server and sessions far from UTC, READ COMMITTED by default, and connections not in utf8mb4. It runs the tests that execute every
-// statement, and all of what the settings are about: transactions, late commits, leases and times.
-func TestContractElsewhere(t *testing.T) {
-	t.Parallel()
-	server := elsewhere(t, "--innodb-autoinc-lock-mode=2", "--log-bin=binlog", "--binlog-format=ROW", "--sync-binlog=0",
-		"--max-allowed-packet=4M", "--default-time-zone=+05:30", "--transaction-isolation=READ-COMMITTED",
-		"--character-set-server=latin1")
-	location, err := time.LoadLocation("America/New_York")
-	must(t, err)
-	must(t, server.Apply(mysql.Charset("latin1", "")))
-	server.Params = map[string]string{"time_zone": "'-07:30'"}
-	server.ParseTime, server.Loc, server.ClientFoundRows, server.InterpolateParams = true, location, true, true
-	there := harness
-	var own templates
-	there.Open = func(t testing.TB, partitions int) storetest.Store[*sql.Tx] {
-		d, db := own.clone(t, server, partitions)
-		return opened{newStore(t, db, mysqlstore.Config{}), d}
-	}
-	storetest.Contract(t, features, there, "Transactions", "Fetch", "LateCommits", "Leases", "Due")
 }
 
 // TestEveryIsolationLevel: user transactions of any level publish, and late commits are found, even with a snapshot that

@@ -1,3 +1,5 @@
+//go:build !race
+
 package mysql_test
 
 import (
@@ -116,6 +118,10 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 			"SELECT payload FROM postrider_parked", "SELECT payload FROM postrider_edits", "DELETE FROM postrider_dead", "UPDATE postrider_dead SET payload = ''")
 		_, redriveErr := deadletter.New(o).StartRedrive(ctx, deadletter.Plan{By: "me"})
 		_, discardErr := deadletter.New(o).DiscardDead(ctx, store.DeadFilter{}, "me", "because", 1)
+		claim := store.AcquireRequest{Kind: store.KindConsumer, Claims: []store.LeaseClaim{{Token: store.NewToken()}}, TTL: time.Minute}
+		if _, err := o.Acquire(ctx, "c", store.Owner{ID: what}, claim); !errors.Is(err, store.ErrDenied) {
+			t.Errorf("%s: lease: %v, want ErrDenied", what, err)
+		}
 		_, pauseErr := pause.New(o).Pause(ctx, pause.Request{Relay: "c", By: "me"})
 		_, resumeErr := pause.New(o).Resume(ctx, "c")
 		if allowed := what == "operator"; (discardErr == nil) != allowed || (redriveErr == nil) != allowed || (pauseErr == nil) != allowed || (resumeErr == nil) != allowed {

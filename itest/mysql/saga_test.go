@@ -1,3 +1,5 @@
+//go:build !race
+
 package mysql_test
 
 import (
@@ -15,11 +17,6 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 	"github.com/postrider/postrider/store/storetest"
 )
-
-func TestSagas(t *testing.T) {
-	t.Parallel()
-	storetest.Sagas(t, features, harness)
-}
 
 func TestMigrateSagas(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 			return store.View{}, err
 		}
 		r, at := db.relay(name), now()
-		text, err := stored.Destination(owner.Destination)
+		text, err := stored.Report(owner)
 		if err != nil {
 			return store.View{}, err
 		}

@@ -274,9 +274,13 @@ func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (stor
 }
 
 func (r *parkedRow) record(at time.Time) store.Entry {
+	since := r.parkedAt
+	if r.msg.DeliverAt.After(since) {
+		since = r.msg.DeliverAt
+	}
 	rec := store.Entry{
 		Message: clone(r.msg), Err: r.undecodable, Attempts: r.attempts, Redrives: r.redrives, Reason: r.reason,
-		ParkedFor: at.Sub(r.parkedAt),
+		ParkedFor: max(0, at.Sub(since)),
 	}
 	if !r.dueAt.IsZero() {
 		rec.Delay = r.dueAt.Sub(at)

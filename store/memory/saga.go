@@ -226,6 +226,23 @@ func (s *Store) SaveSagas(ctx context.Context, tx *Tx, changes []store.SagaChang
 	return err
 }
 
+// SetSagaVersion implements store.SagaStore.
+func (s *Store) SetSagaVersion(ctx context.Context, tx *Tx, run string, version int, hash string) error {
+	_, err := inTx(ctx, s, "SetSagaVersion", tx, func(*database) (struct{}, error) {
+		if tx.saga(run) == nil {
+			return struct{}{}, store.ErrNoSaga
+		}
+		if err := tx.acquire(runLock(run)); err != nil {
+			return struct{}{}, err
+		}
+		row := *tx.saga(run)
+		row.Version, row.Hash = version, hash
+		tx.putSaga(&row, nil)
+		return struct{}{}, nil
+	})
+	return err
+}
+
 // change writes a row that nobody else has yet, in a new revision.
 func (tx *Tx) change(row *sagaRow, rev int64, transitions []store.SagaTransition, aliases []store.SagaAlias, labels map[string]string, at time.Time) error {
 	row.State, row.Data = slices.Clone(row.State), slices.Clone(row.Data)

@@ -120,15 +120,7 @@ func (r records) EraseParked(ctx context.Context, f store.EraseFilter, limit int
 
 // EraseDead implements store.EraseWriter.
 func (r records) EraseDead(ctx context.Context, f store.EraseFilter, limit int) (int, error) {
-	var numbers []int64
-	var ids []string
-	err := r.each(ctx, erasableDeadSQL, []any{f.Key, f.Tenant, f.MessageID, limit}, func(rows *sql.Rows) error {
-		var number int64
-		var id string
-		err := rows.Scan(&number, &id)
-		numbers, ids = append(numbers, number), append(ids, id)
-		return err
-	})
+	numbers, ids, err := stored.Pairs[int64, string](ctx, r.txn.query, erasableDeadSQL, f.Key, f.Tenant, f.MessageID, limit)
 	if err != nil || len(numbers) == 0 {
 		return 0, err
 	}

@@ -24,8 +24,8 @@ var (
 	ErrReadOnly = errors.New("the server takes no writes here; connect to the primary, and not in a read-only transaction")
 	// ErrFull: the disk or a table is full; what is committed is safe.
 	ErrFull = errors.New("the disk or a table is full; free disk space; what is committed is safe, and delivery goes on when there is room")
-	// ErrDenied: the database user lacks a privilege.
-	ErrDenied = errors.New("the database user lacks a right; grant it (docs/stores/mysql.md says who needs which)")
+	// ErrDenied: the database user lacks a privilege. It is a store.ErrDenied.
+	ErrDenied = fmt.Errorf("%w; grant it (docs/stores/mysql.md says who needs which)", store.ErrDenied)
 	// ErrUnsuitable: the server's version or configuration does not suit an outbox; the error says why.
 	ErrUnsuitable = errors.New("unsuitable for an outbox")
 )

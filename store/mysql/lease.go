@@ -46,7 +46,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 	if err != nil {
 		return store.View{}, err
 	}
-	destination, err := stored.Destination(owner.Destination)
+	destination, err := stored.Report(owner)
 	if err != nil {
 		return store.View{}, err
 	}

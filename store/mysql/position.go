@@ -3,14 +3,13 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
 const (
-	positionSQL  = `SELECT rev, body, {now} - at FROM {prefix}records WHERE kind = ? AND id = ?`
+	positionSQL  = `SELECT id, rev, body, {now} - at FROM {prefix}records WHERE kind = ? AND id = ?`
 	positionsSQL = `SELECT id, rev, body, {now} - at FROM {prefix}records WHERE kind = ?1 AND LEFT(id, LENGTH(?2)) = ?2 ORDER BY id`
 	// The first position is inserted, and every later one must follow its predecessor.
 	firstPositionSQL = `INSERT IGNORE INTO {prefix}records (kind, id, at, body) VALUES (?, ?, {now}, ?)`
@@ -20,18 +19,10 @@ const (
 // Position implements store.Positions.
 func (s *Store) Position(ctx context.Context, tx *sql.Tx, consumer, partition string) (p *store.LogPosition, err error) {
 	err = s.consume("read a position", tx, func(t txn) error {
-		id := stored.PositionID(consumer, partition)
-		var rev, ago int64
-		var body []byte
-		err := t.get(ctx, positionSQL, []any{stored.KindPosition, id}, &rev, &body, &ago)
-		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+		found, err := stored.Positions(ctx, t.query, consumer, positionSQL, stored.KindPosition, stored.PositionID(consumer, partition))
+		if len(found) > 0 {
+			p = &found[0]
 		}
-		if err != nil {
-			return err
-		}
-		found, err := stored.Position(consumer, id, rev, body, stored.Duration(ago))
-		p = &found
 		return err
 	})
 	return p, err
@@ -65,17 +56,6 @@ func (s *Store) LogPositions(ctx context.Context, consumer string) (out []store.
 	return out, err
 }
 
-func (t txn) positions(ctx context.Context, consumer string) (out []store.LogPosition, err error) {
-	err = t.each(ctx, positionsSQL, []any{stored.KindPosition, stored.PositionsOf(consumer)}, func(rows *sql.Rows) error {
-		var id string
-		var rev, ago int64
-		var body []byte
-		if err := rows.Scan(&id, &rev, &body, &ago); err != nil {
-			return err
-		}
-		p, err := stored.Position(consumer, id, rev, body, stored.Duration(ago))
-		out = append(out, p)
-		return err
-	})
-	return out, err
+func (t txn) positions(ctx context.Context, consumer string) ([]store.LogPosition, error) {
+	return stored.Positions(ctx, t.query, consumer, positionsSQL, stored.KindPosition, stored.PositionsOf(consumer))
 }

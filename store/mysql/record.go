@@ -26,20 +26,8 @@ func inTable(text string, table store.RecordTable) string {
 }
 
 // ListRecords implements store.Reader.
-func (r records) ListRecords(ctx context.Context, q store.RecordQuery) (out []store.Record, err error) {
-	args := []any{q.Kind, q.ID, q.Before, q.Limit}
-	err = r.each(ctx, inTable(listRecordsSQL, q.Table), args, func(rows *sql.Rows) error {
-		rec := store.Record{Table: q.Table, Kind: q.Kind}
-		var at int64
-		var expires sql.Null[int64]
-		err := rows.Scan(&rec.ID, &rec.Rev, &at, &expires, &rec.Body)
-		if rec.At = stored.Time(at); expires.Valid {
-			rec.Expires = stored.Time(expires.V)
-		}
-		out = append(out, rec)
-		return err
-	})
-	return out, err
+func (r records) ListRecords(ctx context.Context, q store.RecordQuery) ([]store.Record, error) {
+	return stored.Records(ctx, r.txn.query, q, inTable(listRecordsSQL, q.Table), q.Kind, q.ID, q.Before, q.Limit)
 }
 
 // PutRecord implements store.Writer.

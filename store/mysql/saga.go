@@ -51,11 +51,12 @@ const (
 		? AS sticks, ? AS ends, ? AS purges`
 	changedRow = ` UNION ALL SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?`
 
-	writeHistorySQL = `INSERT INTO {prefix}saga_history (run, rev, input, step, message_id, actor, note, entries, patch, at) VALUES `
-	historyRow      = `(?, ?, ?, ?, ?, ?, ?, ?, ?, {now})`
-	addAliasSQL     = `INSERT INTO {prefix}saga_aliases (saga, name, value, run) VALUES (?, ?, ?, ?)`
-	setLabelSQL     = `INSERT INTO {prefix}saga_labels (run, name, value) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE value = VALUES(value)`
-	dropLabelSQL    = `DELETE FROM {prefix}saga_labels WHERE run = ? AND name = ?`
+	setSagaVersionSQL = `UPDATE {prefix}sagas SET version = ?, hash = ? WHERE run = ?`
+	writeHistorySQL   = `INSERT INTO {prefix}saga_history (run, rev, input, step, message_id, actor, note, entries, patch, at) VALUES `
+	historyRow        = `(?, ?, ?, ?, ?, ?, ?, ?, ?, {now})`
+	addAliasSQL       = `INSERT INTO {prefix}saga_aliases (saga, name, value, run) VALUES (?, ?, ?, ?)`
+	setLabelSQL       = `INSERT INTO {prefix}saga_labels (run, name, value) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE value = VALUES(value)`
+	dropLabelSQL      = `DELETE FROM {prefix}saga_labels WHERE run = ? AND name = ?`
 )
 
 // asIs: times are stored as microseconds.
@@ -76,16 +77,10 @@ func (s *Store) LoadSagas(ctx context.Context, tx *sql.Tx, runs []string) (out [
 }
 
 // FindSagas implements store.SagaStore.
-func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaLookup) ([]string, error) {
-	out := make([]string, len(lookups))
-	err := s.consume("find sagas", tx, func(t txn) error {
-		for i, l := range lookups {
-			text, args := stored.FindSaga(l, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
-			if err := stored.OrNone(t.get(ctx, text, args, &out[i])); err != nil {
-				return err
-			}
-		}
-		return nil
+func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaLookup) (out []string, err error) {
+	err = s.consume("find sagas", tx, func(t txn) error {
+		out, err = stored.FindSagas(ctx, t.query, lookups, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
+		return err
 	})
 	return out, err
 }
@@ -143,6 +138,20 @@ func (t txn) createSaga(ctx context.Context, st store.SagaStart) (*store.SagaIns
 		lock = latestSQL
 	}
 	return nil, errUnsteady
+}
+
+// SetSagaVersion implements store.SagaStore.
+func (s *Store) SetSagaVersion(ctx context.Context, tx *sql.Tx, run string, version int, hash string) error {
+	return s.consume("set the version of a saga", tx, func(t txn) error {
+		var saga string
+		if err := t.get(ctx, sagaOfSQL, []any{run}, &saga); errors.Is(err, sql.ErrNoRows) {
+			return store.ErrNoSaga
+		} else if err != nil {
+			return err
+		}
+		_, err := t.exec(ctx, setSagaVersionSQL, version, hash, run)
+		return err
+	})
 }
 
 // existingSaga returns the instance that has the run or ID of a new one, or holds its key.

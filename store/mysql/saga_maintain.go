@@ -51,17 +51,7 @@ func (s *Store) ReportSagas(ctx context.Context, engine, process string, definit
 // SagaDefinitions implements store.SagaReader.
 func (s *Store) SagaDefinitions(ctx context.Context) (out []store.SagaDefinition, err error) {
 	err = s.read(ctx, "read definitions of sagas", func(t txn) error {
-		var documents []stored.Document
-		err := t.each(ctx, liveRecordsSQL, []any{[]string{stored.KindDefinition, stored.KindReport}}, func(rows *sql.Rows) error {
-			var d stored.Document
-			err := rows.Scan(&d.Kind, &d.ID, &d.At, &d.Body)
-			documents = append(documents, d)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		out, err = stored.SagaDefinitions(documents, t.now)
+		out, err = stored.ReadSagaDefinitions(ctx, t.query, t.now, liveRecordsSQL, []string{stored.KindDefinition, stored.KindReport})
 		return err
 	})
 	return out, err

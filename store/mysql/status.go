@@ -45,6 +45,9 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 		if rows.Pauses, err = t.records().ListRecords(ctx, stored.Pauses); err != nil {
 			return err
 		}
+		if rows.Tables, err = t.sizes(ctx); err != nil {
+			return err
+		}
 		return stored.StatusSQL{
 			Known: knownSQL, Exceptions: exceptionsSQL, Cursors: cursorsSQL, Processes: ownersSQL, Unrouted: unroutedSQL, Undelivered: undelivered,
 		}.Read(ctx, t.query, t.now, &rows)

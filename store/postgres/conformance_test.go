@@ -15,11 +15,6 @@ import (
 // coarse: the log is dropped by segments.
 const coarse = "messages are dropped by segments, which span at least a minute"
 
-func TestStore(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, inboxFeatures, harness(dsn(t)))
-}
-
 func TestModel(t *testing.T) {
 	t.Parallel()
 	storetest.Model(t, storetest.Features{CoarseRetention: coarse}, harness(dsn(t)))

@@ -2,10 +2,10 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -36,13 +36,7 @@ func (r records) documents(ctx context.Context, sql string, args ...any) (out []
 // document reads one document; lock is "" or " for update".
 func (r records) document(ctx context.Context, kind, id, lock string) (store.Document, error) {
 	found, err := r.documents(ctx, documentSQL+lock, kind, id)
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s %s: %w", kind, id, store.ErrNoDocument)
-	}
-	if err != nil {
-		return store.Document{}, err
-	}
-	return found[0], nil
+	return stored.OneDocument(kind, id, found, err)
 }
 
 // Document implements store.DocumentReader.

@@ -70,7 +70,7 @@ func translate(doing string, err error) error {
 	case undefinedTable:
 		return fmt.Errorf("%s: %w: run `postrider migrate up`: %w", doing, ErrSchemaMissing, err)
 	case insufficientPrivilege:
-		return fmt.Errorf("%s: the database role lacks a right; docs/sql-contract.md lists those that are needed: %w", doing, err)
+		return fmt.Errorf("%s: %w; docs/sql-contract.md lists those that are needed: %w", doing, store.ErrDenied, err)
 	case readOnlyTransaction:
 		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
 	case serializationFailure, deadlockDetected:

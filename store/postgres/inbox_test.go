@@ -23,23 +23,6 @@ var (
 	again = storetest.Features{CoarseRetention: coarse, Again: true}
 )
 
-func TestInbox(t *testing.T) {
-	t.Parallel()
-	storetest.Inbox(t, inboxFeatures, harness(dsn(t)))
-}
-
-func TestInboxWithSimpleProtocol(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	storetest.Inbox(t, again, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
-}
-
-func TestInboxOverPgBouncer(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	storetest.Inbox(t, again, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
-}
-
 // sqlBundle is a bundle with transactions of database/sql.
 type sqlBundle struct {
 	*postgres.SQLStore
@@ -82,17 +65,6 @@ func sqlHarness(dsn, driver string) storetest.Harness[*sql.Tx] {
 	}
 }
 
-func TestInboxOnDatabaseSQL(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	for _, driver := range []string{"pgx", "postgres"} {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			storetest.Inbox(t, again, sqlHarness(dsn(t), driver))
-		})
-	}
-}
-
 func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 	return inboxtest.Harness[pgx.Tx]{
 		Open: func(t testing.TB) inboxtest.Store[pgx.Tx] {
@@ -102,19 +74,9 @@ func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 	}
 }
 
-func TestConsumers(t *testing.T) {
-	t.Parallel()
-	inboxtest.Run(t, consumers(dsn(t)))
-}
-
 func TestConsumersModel(t *testing.T) {
 	t.Parallel()
 	inboxtest.Model(t, consumers(dsn(t)))
-}
-
-func TestGuard(t *testing.T) {
-	t.Parallel()
-	storetest.Guard(t, inboxFeatures, harness(dsn(t)))
 }
 
 // TestSavepointIsNotTheTransactionsEnd: earlier work in the transaction survives a handler that ends it.

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/internal/servertest"
-	"github.com/postrider/postrider/store/postgres"
 )
 
 // withParam adds a parameter to a DSN.
@@ -36,35 +35,6 @@ func notInShort(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the contract over one way to the server must do")
 	}
-}
-
-// TestStoreWithSimpleProtocol runs every statement with parameters written into it and results in text format, on a database whose
-// session defaults differ from a new one's: all tests of transactions and late commits, since that goes for their isolation too.
-func TestStoreWithSimpleProtocol(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	dsn := withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")
-	for name, value := range map[string]string{"default_transaction_isolation": "repeatable read", "datestyle": "German",
-		"bytea_output": "escape"} {
-		dsn = withParam(t, dsn, name, value)
-	}
-	contract(t, dsn, postgres.Config{}, "Transactions", "LateCommits")
-}
-
-// TestStoreOverPgBouncer runs every statement through PgBouncer in transaction mode, where each transaction may use another
-// connection, in the two modes without prepared statements; with messages delivered after a flush, all tests of what is fetched.
-func TestStoreOverPgBouncer(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	pgbouncer := startPgBouncer(t)
-	run := func(mode string, config postgres.Config, whole ...string) {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			contract(t, withParam(t, pgbouncer, "default_query_exec_mode", mode), config, whole...)
-		})
-	}
-	run("exec", postgres.Config{DeliverAfterFlush: true}, "Fetch", "LateCommits", "Leases")
-	run("cache_describe", postgres.Config{})
 }
 
 // startPgBouncer starts a pooler for the test server and returns its DSN.

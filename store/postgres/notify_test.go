@@ -65,7 +65,16 @@ func (b *bundle) listener(t *testing.T, name string) (s *postgres.Store, woken <
 	t.Cleanup(unsubscribe)
 	listening(t, s)
 	b.until(t, lockedSQL, b.config.Schema+".postrider_", name)
+	b.looked(t, name)
 	return s, woken
+}
+
+// looked waits until what a process wakes at the beginning is awake: it looks for messages a second time.
+func (b *bundle) looked(t *testing.T, name string) {
+	t.Helper()
+	const look = "select exists (select from pg_stat_activity where application_name = $1 and query like '%log_seq_seq%' and query_start > $2)"
+	b.until(t, look, name, time.Time{})
+	b.until(t, look, name, one[time.Time](t, b.pool, "select clock_timestamp()"))
 }
 
 // notified wakes until another process is woken: a publisher asks once a second who listens.

@@ -342,8 +342,14 @@ func (r *dueReader) decode() (store.Entry, error) {
 		return store.Entry{}, err
 	}
 	m, fault, err := d.message(dueMessage)
+	if err != nil {
+		return store.Entry{}, err
+	}
+	if m.DeliverAt.After(parked) {
+		parked = m.DeliverAt
+	}
 	rec := store.Entry{Message: m, Err: fault, Attempts: int(attempts), Redrives: int(redrives),
-		Reason: store.ParkReason(d.string(4)), ParkedFor: r.now.Sub(parked)}
+		Reason: store.ParkReason(d.string(4)), ParkedFor: max(0, r.now.Sub(parked))}
 	if !due.IsZero() {
 		rec.Delay = due.Sub(r.now)
 	}

@@ -1,3 +1,5 @@
+//go:build !race
+
 package postgres_test
 
 import (
@@ -13,7 +15,6 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
-	_ "github.com/lib/pq"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"

@@ -1,3 +1,5 @@
+//go:build !race
+
 package postgres_test
 
 import (
@@ -7,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/legalhold"
+	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
@@ -115,4 +118,32 @@ func TestSegmentsAreKeptForALegalHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.drop(t, keep, old)
+}
+
+// TestSegmentsAreKeptForATopic: the first message that its topic keeps also keeps the later segments, until its time is over.
+func TestSegmentsAreKeptForATopic(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	before := b.past(t, 5, 10)
+	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type, created_at) values (1, 'audited', 'audit.log', 'x', clock_timestamp() - interval '5 hours')", b.table("log")))
+	with, after := b.past(t, 5, 10), b.past(t, 5, 10)
+	maintain := func(audit time.Duration, gone string) {
+		t.Helper()
+		k, err := retention.New(b, retention.Config{For: time.Hour, Topics: map[string]time.Duration{"audit.*": audit}, WithoutRelay: true})
+		must(t, err)
+		for end := time.Now().Add(patience); b.exists(t, gone); {
+			done, err := k.Maintain(t.Context())
+			must(t, err)
+			if time.Now().After(end) {
+				t.Fatalf("%s is not dropped: %s", gone, done.Deferred)
+			}
+		}
+		_, err = k.Maintain(t.Context())
+		must(t, err)
+	}
+	maintain(90*time.Hour, before)
+	if !b.exists(t, with) || !b.exists(t, after) {
+		t.Error("a segment was dropped with a message that its topic keeps, or after it")
+	}
+	maintain(2*time.Hour, with) // its time is over
 }

@@ -1,3 +1,5 @@
+//go:build !race
+
 package postgres_test
 
 import (
@@ -147,6 +149,9 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 		decideErr := held.New(o).RecordDecision(ctx, store.Decision{ID: id, Relay: "r", MessageID: "parked", Verb: store.VerbRetry, By: "me"})
 		if allowed := what == "operator"; (decideErr == nil) != allowed {
 			t.Errorf("%s: decision about a parked message: %v", what, decideErr)
+		}
+		if _, err := o.Acquire(ctx, "r", store.Owner{ID: what}, acquire(0)); !errors.Is(err, store.ErrDenied) {
+			t.Errorf("%s: lease: %v, want ErrDenied", what, err)
 		}
 		_, pauseErr := pauses.New(o).Pause(ctx, pauses.Request{Relay: "r", By: "me"})
 		_, resumeErr := pauses.New(o).Resume(ctx, "r")

@@ -205,6 +205,12 @@ func (s *Store) saveSagas(ctx context.Context, c caller, changes []store.SagaCha
 	return translate("save sagas", c.call(ctx, append([]query{saved}, written...)...))
 }
 
+// setSagaVersion implements SetSagaVersion.
+func (s *Store) setSagaVersion(ctx context.Context, c caller, run string, version int, hash string) error {
+	q := query{sql: s.sql.setSagaVersion, args: []any{run, version, hash}, row: wantCount(1, store.ErrNoSaga)}
+	return translate("set the version of a saga", c.call(ctx, q))
+}
+
 // wantCount fails unless a query counts as many.
 func wantCount(want int, otherwise error) func(scan func(dest ...any) error) error {
 	return func(scan func(dest ...any) error) error {

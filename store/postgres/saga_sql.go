@@ -73,6 +73,10 @@ select count(*) from saved`
 	changedFromC = `c.status, c.direction, c.paused, c.past_pivot, c.cause, c.detail, c.waiting, c.obligations, c.released, c.deadline_us,
 		c.timer_us, c.timer_id, c.state, c.data`
 
+	// setSagaVersionSQL: $1 run, $2 version, $3 hash.
+	setSagaVersionSQL = `
+with changed as (update {sagas} set version = $2::int4, hash = $3::text where run = $1::text returning 1) select count(*) from changed`
+
 	// writeHistorySQL: arrays $1 run, $2 rev, $3 input, $4 step, $5 message ID, $6 actor, $7 note, $8 entries, $9 patch.
 	writeHistorySQL = `
 insert into {saga_history} (run, rev, at, input, step, message_id, actor, note, entries, patch)
@@ -113,15 +117,15 @@ cross join lateral (
 
 // sagaStatements holds the statements of transactions with sagas, with table names filled in.
 type sagaStatements struct {
-	loadSagas, findSagas, createSagas, existingSagas, saveSagas, writeHistory string
-	addAliases, strangeAliases, setLabels, dropLabels                         string
-	makeRecords, lockRecords, saveRecords, removeRecords, closeRuns           string
+	loadSagas, findSagas, createSagas, existingSagas, saveSagas, setSagaVersion, writeHistory string
+	addAliases, strangeAliases, setLabels, dropLabels                                         string
+	makeRecords, lockRecords, saveRecords, removeRecords, closeRuns                           string
 }
 
 func newSagaStatements(n names) sagaStatements {
 	return sagaStatements{
 		loadSagas: n.expand(loadSagasSQL), findSagas: n.expand(findSagasSQL), createSagas: n.expand(createSagasSQL),
-		existingSagas: n.expand(existingSagasSQL), saveSagas: n.expand(saveSagasSQL), writeHistory: n.expand(writeHistorySQL),
+		existingSagas: n.expand(existingSagasSQL), saveSagas: n.expand(saveSagasSQL), setSagaVersion: n.expand(setSagaVersionSQL), writeHistory: n.expand(writeHistorySQL),
 		addAliases: n.expand(addAliasesSQL), strangeAliases: n.expand(strangeAliasesSQL),
 		setLabels: n.expand(setLabelsSQL), dropLabels: n.expand(dropLabelsSQL),
 		makeRecords: n.expand(makeRecordsSQL), lockRecords: n.expand(lockRecordsSQL), saveRecords: n.expand(saveRecordsSQL),

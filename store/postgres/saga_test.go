@@ -1,3 +1,5 @@
+//go:build !race
+
 package postgres_test
 
 import (
@@ -16,28 +18,6 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
-
-func TestSagas(t *testing.T) {
-	t.Parallel()
-	storetest.Sagas(t, inboxFeatures, harness(dsn(t)))
-}
-
-func TestSagasWithSimpleProtocol(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	storetest.Sagas(t, again, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
-}
-
-func TestSagasOnDatabaseSQL(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	for _, driver := range []string{"pgx", "postgres"} {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			storetest.Sagas(t, again, sqlHarness(dsn(t), driver))
-		})
-	}
-}
 
 func TestMigrateSagas(t *testing.T) {
 	t.Parallel()

@@ -37,6 +37,11 @@ func (s *Store) SaveSagas(ctx context.Context, tx pgx.Tx, changes []store.SagaCh
 	return s.saveSagas(ctx, pgxCaller{tx}, changes)
 }
 
+// SetSagaVersion implements store.SagaStore.
+func (s *Store) SetSagaVersion(ctx context.Context, tx pgx.Tx, run string, version int, hash string) error {
+	return s.setSagaVersion(ctx, pgxCaller{tx}, run, version, hash)
+}
+
 // LockSagaRecords implements store.SagaRecords.
 func (s *Store) LockSagaRecords(ctx context.Context, tx pgx.Tx, participant string, steps []store.SagaStep) ([]store.SagaRecord, time.Time, error) {
 	return s.lockSagaRecords(ctx, pgxCaller{tx}, participant, steps)
@@ -70,6 +75,11 @@ func (s *SQLStore) CreateSagas(ctx context.Context, tx *sql.Tx, starts []store.S
 // SaveSagas implements store.SagaStore.
 func (s *SQLStore) SaveSagas(ctx context.Context, tx *sql.Tx, changes []store.SagaChange) error {
 	return s.saveSagas(ctx, sqlCaller{tx}, changes)
+}
+
+// SetSagaVersion implements store.SagaStore.
+func (s *SQLStore) SetSagaVersion(ctx context.Context, tx *sql.Tx, run string, version int, hash string) error {
+	return s.setSagaVersion(ctx, sqlCaller{tx}, run, version, hash)
 }
 
 // LockSagaRecords implements store.SagaRecords.

@@ -1,3 +1,5 @@
+//go:build !race
+
 package postgres_test
 
 import (
@@ -53,8 +55,6 @@ func (b *bundle) maintain(t *testing.T, r store.Retention) (all store.Maintained
 		}
 	}
 }
-
-const patience = 3 * time.Minute
 
 // drop maintains the log until a segment is gone.
 func (b *bundle) drop(t *testing.T, r store.Retention, table string) (dropped int64) {

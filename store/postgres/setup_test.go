@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/lib/pq"
 
 	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/store/postgres"
@@ -119,8 +120,12 @@ func newSchema(t testing.TB, pool *pgxpool.Pool) string {
 	return name
 }
 
-// longTTL is for leases that must not end during a test.
-const longTTL = 10 * time.Minute
+const (
+	// longTTL is for leases that must not end during a test.
+	longTTL = 10 * time.Minute
+	// patience bounds every wait for a condition.
+	patience = 3 * time.Minute
+)
 
 // bundle is a store with its own schema.
 type bundle struct {

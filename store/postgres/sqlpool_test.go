@@ -75,19 +75,6 @@ func onDBHarness(dsn string) storetest.Harness[*sql.Tx] {
 	return h
 }
 
-// TestStoreOnSQLDB runs every statement on a *sql.DB alone, and all tests of transactions.
-func TestStoreOnSQLDB(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	storetest.Contract(t, again, onDBHarness(dsn(t)), "Transactions")
-}
-
-func TestInboxOnSQLDB(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	storetest.Inbox(t, again, onDBHarness(dsn(t)))
-}
-
 // TestServiceOnSQLDB: outbox, relay and consumer work on a *sql.DB with few connections, and return all of them.
 func TestServiceOnSQLDB(t *testing.T) {
 	t.Parallel()

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox/inboxtest"
-	"github.com/postrider/postrider/saga/scenariotest"
 	"github.com/postrider/postrider/store/postgres"
 	"github.com/postrider/postrider/store/storetest"
 )
@@ -48,32 +46,6 @@ func sqlTxHarness(dsn string) storetest.Harness[*sql.Tx] {
 		panic("no test of HandleTx writes such rows")
 	}
 	return h
-}
-
-func TestTxStoreOnDatabaseSQL(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	storetest.HandleTx(t, inboxFeatures, sqlTxHarness(dsn(t)))
-}
-
-func TestHandleTxOnDatabaseSQL(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	inboxtest.HandleTx(t, inboxtest.Harness[*sql.Tx]{
-		Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
-			return onSQLTx(t, cloned(t, dsn(t), postgres.Config{Partitions: 4}, 40))
-		},
-	})
-}
-
-func TestSagaOnDatabaseSQL(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
-	scenariotest.Run(t, scenariotest.Kit[*sql.Tx]{
-		Open: func(t testing.TB) scenariotest.Store[*sql.Tx] {
-			return onSQLTx(t, cloned(t, dsn(t), postgres.Config{}, 16))
-		},
-	})
 }
 
 func TestSQLTxNeedsTheDriver(t *testing.T) {

@@ -91,7 +91,7 @@ func (r *statusReader) read(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.QueryRow(ctx, now).Scan(&r.rows.Now, &r.rows.Partitions); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.pauses, r.relays, r.cursors, r.processes, r.filters} {
+	for _, part := range []func(context.Context, pgx.Tx) error{r.notices, r.pauses, r.relays, r.cursors, r.processes, r.filters, r.sizes} {
 		if err := part(ctx, tx); err != nil {
 			return err
 		}

@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -16,28 +14,14 @@ const (
 	saveDocumentSQL  = `UPDATE {prefix}records SET rev = rev + 1, at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2`
 )
 
-func (r records) documents(ctx context.Context, text string, args ...any) (out []store.Document, err error) {
-	err = r.each(ctx, text, args, func(rows *sql.Rows) error {
-		var d store.Document
-		var at int64
-		err := rows.Scan(&d.Kind, &d.ID, &at, &d.Body)
-		d.At = stored.Time(at)
-		out = append(out, d)
-		return err
-	})
-	return out, err
+func (r records) documents(ctx context.Context, text string, args ...any) ([]store.Document, error) {
+	return stored.Documents(ctx, r.txn.query, text, args...)
 }
 
 // Document implements store.DocumentReader.
 func (r records) Document(ctx context.Context, kind, id string) (store.Document, error) {
 	found, err := r.documents(ctx, documentSQL, kind, id)
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s %s: %w", kind, id, store.ErrNoDocument)
-	}
-	if err != nil {
-		return store.Document{}, err
-	}
-	return found[0], nil
+	return stored.OneDocument(kind, id, found, err)
 }
 
 // Documents implements store.DocumentReader.

@@ -51,7 +51,7 @@ func (t txn) register(ctx context.Context, name string, owner store.Owner, ttl t
 	if err != nil {
 		return err
 	}
-	destination, err := stored.Destination(owner.Destination)
+	destination, err := stored.Report(owner)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ const (
 		ended_at = CASE WHEN ?20 THEN coalesce(ended_at, ?18) END,
 		purge_from = CASE WHEN ?21 AND parent_run = '' THEN coalesce(ended_at, ?18) END
 		WHERE run = ?15 AND rev = ?17 RETURNING saga`
-	writeHistorySQL = `INSERT INTO {prefix}saga_history (run, rev, input, step, message_id, actor, note, entries, patch, at)
+	setSagaVersionSQL = `UPDATE {prefix}sagas SET version = ?, hash = ? WHERE run = ? RETURNING run`
+	writeHistorySQL   = `INSERT INTO {prefix}saga_history (run, rev, input, step, message_id, actor, note, entries, patch, at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	addAliasSQL  = `INSERT INTO {prefix}saga_aliases (saga, name, value, run) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	setLabelSQL  = `INSERT INTO {prefix}saga_labels (run, name, value) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value`
@@ -75,16 +76,10 @@ func (s *Store) LoadSagas(ctx context.Context, tx *sql.Tx, runs []string) (out [
 }
 
 // FindSagas implements store.SagaStore.
-func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaLookup) ([]string, error) {
-	out := make([]string, len(lookups))
-	err := s.consume("find sagas", tx, func(t txn) error {
-		for i, l := range lookups {
-			text, args := stored.FindSaga(l, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
-			if err := stored.OrNone(t.get(ctx, text, args, &out[i])); err != nil {
-				return err
-			}
-		}
-		return nil
+func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaLookup) (out []string, err error) {
+	err = s.consume("find sagas", tx, func(t txn) error {
+		out, err = stored.FindSagas(ctx, t.query, lookups, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
+		return err
 	})
 	return out, err
 }
@@ -105,6 +100,18 @@ func (s *Store) CreateSagas(ctx context.Context, tx *sql.Tx, starts []store.Saga
 		return nil
 	})
 	return existing, err
+}
+
+// SetSagaVersion implements store.SagaStore.
+func (s *Store) SetSagaVersion(ctx context.Context, tx *sql.Tx, run string, version int, hash string) error {
+	return s.change(ctx, "set the version of a saga", tx, func(t txn) error {
+		var changed string
+		err := t.get(ctx, setSagaVersionSQL, []any{version, hash, run}, &changed)
+		if errors.Is(err, sql.ErrNoRows) {
+			return store.ErrNoSaga
+		}
+		return err
+	})
 }
 
 // existingSaga returns the instance that has the run or ID of a new one, or holds its key.

@@ -35,6 +35,9 @@ const (
 		ORDER BY started_at, owner`
 )
 
+// sizeSQL returns the size of the file. The sizes of tables could be told only by reading them.
+const sizeSQL = `SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()`
+
 // Status implements store.StatusReader.
 func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	var rows stored.StatusRows
@@ -49,6 +52,11 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 		if rows.Pauses, err = t.records().ListRecords(ctx, stored.Pauses); err != nil {
 			return err
 		}
+		file := store.TableSize{Table: store.TableFile}
+		if err = t.get(ctx, sizeSQL, nil, &file.Bytes); err != nil {
+			return err
+		}
+		rows.Tables = append(rows.Tables, file)
 		return stored.StatusSQL{
 			Known: knownSQL, Exceptions: exceptionsSQL, Cursors: cursorsSQL, Processes: ownersSQL, Unrouted: unroutedSQL,
 			More: []any{s.incarnation.text}, Undelivered: undelivered,

@@ -15,6 +15,7 @@ var dueTests = []test{
 	{name: "MaxBytesIsKeptOverAllRuns", run: dueMaxBytes},
 	{name: "BusyKeysAndMessagesAreLeftOut", run: busyIsLeftOut},
 	{name: "DelayedMessageOfAHeldKeyStandsAlone", run: delayedStandsAlone},
+	{name: "DelayIsNotTimeThatAMessageWasParkedFor", run: delayIsNotParkedFor},
 	{name: "HeldKeyWithoutMessagesIsAnEmptyRun", run: emptyRun},
 	{name: "NextSaysWhenMoreIsDue", run: nextSaysWhen},
 	{name: "OnlyTheAskedPartitionsAreDue", run: dueOfPartitions},
@@ -56,6 +57,26 @@ func oldestDueFirst(e *env) {
 		got = append(got, recordIDs(run.Entries)...)
 	}
 	e.wantIDs("due", got, recordIDs([]store.Entry{records[2], head, records[0], records[1]}))
+}
+
+// delayIsNotParkedFor: for a message that was published weeks before its delivery time, the time for which it may be without a handler
+// would be over when it is due.
+func delayIsNotParkedFor(e *env) {
+	w := e.worker("r", "a")
+	msgs := e.messages("", 2)
+	early, late := msgs[0], msgs[1]
+	early.DeliverAt, late.DeliverAt = early.Time.Add(time.Hour), late.Time.Add(-time.Hour)
+	for _, m := range msgs {
+		w.parkAlone(m, store.ParkOutcome{Reason: store.ParkUnhandled}) // due at once
+	}
+	e.clockMoves(2 * time.Millisecond)
+	parkedFor := make(map[string]time.Duration)
+	for _, run := range w.due().Runs {
+		parkedFor[run.Entries[0].Message.ID] = run.Entries[0].ParkedFor
+	}
+	if len(parkedFor) != 2 || parkedFor[early.ID] != 0 || parkedFor[late.ID] <= 0 || parkedFor[late.ID] > 50*time.Minute {
+		e.t.Errorf("parked for %v; want %s, whose delivery time is in an hour, for no time, and %s since it was parked", parkedFor, early.ID, late.ID)
+	}
 }
 
 func runsAreBounded(e *env) {

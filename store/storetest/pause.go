@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
 )
@@ -49,6 +50,20 @@ func pauses(e *env) {
 	e.must(err, "pause for an hour")
 	if seen := e.pauseOf("to-b"); seen == nil || !seen.Until.Equal(got.Until) || got.Until.Sub(got.At).Round(time.Minute) != time.Hour {
 		e.t.Errorf("a pause of an hour: %+v, Pause returned %+v", seen, got)
+	}
+}
+
+// pauseEndsWithItsRelay: nobody would know of the old pause when a relay of that name begins again.
+func pauseEndsWithItsRelay(e *env) {
+	w := e.worker("to-a", "a")
+	_, err := pause.New(e.database).Pause(e.ctx, pause.Request{Relay: "to-a", By: "ann", Reason: "to be removed"})
+	e.must(err, "pause")
+	w.leave()
+	_, err = held.New(e).RemoveRelay(e.ctx, "to-a", "ann", "gone", false)
+	e.must(err, "remove the relay")
+	e.worker("to-a", "a")
+	if seen := e.pauseOf("to-a"); seen != nil {
+		e.t.Errorf("a successor is paused: %+v", seen)
 	}
 }
 

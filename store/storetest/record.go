@@ -16,6 +16,7 @@ var recordTests = []test{
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
 	{name: "ARelayIsPausedAndResumed", run: pauses, statements: true},
+	{name: "PauseEndsWithItsRelay", run: pauseEndsWithItsRelay},
 	{name: "ProgressOfRelaysIsFound", run: progressIsFound},
 }
 

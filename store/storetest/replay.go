@@ -21,6 +21,7 @@ var replayTests = []test{
 	{name: "ReplayOfAKeyIsOneStep", run: replayOfKey},
 	{name: "ReplayContinuesInAnotherProcess", run: replayContinues},
 	{name: "ReplayParksEachMessageOnce", run: replayOnce},
+	{name: "ReplaysForTwoConsumersTakeTurns", run: replaysTakeTurns},
 	{name: "ReplayHasARate", run: replayRate},
 	{name: "ReplayIsPausedResumedAndCancelled", run: replayChanges},
 	{name: "ReplayWaitsForParkedMessages", run: replayWaits},

@@ -74,6 +74,51 @@ func replayOnce(e *env) {
 	e.wantReplay(e.driveReplay(again.ID), replay.Finished, 0, 0, 80, 0)
 }
 
+// replaysTakeTurns: what is parked for one consumer is a duplicate to the other, which must get the messages as well.
+func replaysTakeTurns(e *env) {
+	w := e.worker("r", "a")
+	want := w.delivered(append(e.messages("order/1", 2), e.messages("", 2)...)...)
+	first := e.startReplay(replay.Plan{Consumer: "billing"})
+	e.driveReplay(first.ID)
+	for _, filter := range []replay.Filter{{Key: "order/1"}, {}} {
+		second := e.startReplay(replay.Plan{Consumer: "stock", Filter: filter})
+		r, _, err := e.replays().Step(e.ctx, second.ID)
+		if err != nil || r.State != replay.Running || !r.Waiting || r.Done+r.Skipped > 0 {
+			e.t.Fatalf("while the messages are parked for another consumer: %+v, %v; want it to wait", r, err)
+		}
+		w.redeliver("billing")
+		r = e.driveReplay(second.ID)
+		if got := w.redeliver("stock"); filter.Key == "" {
+			e.wantReplay(r, replay.Finished, 4, 4, 0, 0)
+			e.wantSet("replayed", got, want)
+		} else {
+			e.wantReplay(r, replay.Finished, 2, 2, 0, 0)
+			e.wantIDs("replayed", got, want[:2])
+		}
+		e.driveReplay(e.startReplay(replay.Plan{Consumer: "billing"}).ID)
+	}
+}
+
+// redeliver settles all that is due, which was replayed for a consumer, as delivered, and returns it.
+func (w *worker) redeliver(consumer string) (got []string) {
+	w.t.Helper()
+	for _, run := range w.due().Runs {
+		st := store.Settlement{Partition: run.Partition}
+		for _, rec := range run.Entries {
+			if _, named := rec.Message.Replay(); named != consumer {
+				w.t.Errorf("message %s is replayed for %q, want %q", rec.Message.ID, named, consumer)
+			}
+			st.Removed = append(st.Removed, rec.Message.Sequence)
+			got = append(got, rec.Message.ID)
+		}
+		if run.Key != "" {
+			st.Release = []string{run.Key}
+		}
+		w.settle(st)
+	}
+	return got
+}
+
 func replayRate(e *env) {
 	w := e.worker("r", "a")
 	w.delivered(e.messages("", 3)...)

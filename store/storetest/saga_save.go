@@ -18,6 +18,7 @@ func sagaSaveTests[Tx any]() []sagaTest[Tx] {
 		{name: "SeveralTransitionsAreOneSave", run: sagaSeveral[Tx]},
 		{name: "HistoryIsWhatWasSaved", run: sagaHistory[Tx]},
 		{name: "BytesReturnAsTheyWere", run: sagaBytes[Tx]},
+		{name: "VersionOfOneInstance", run: sagaVersion[Tx]},
 		{name: "StatusSetsTheTimes", run: sagaStatusTimes[Tx]},
 		{name: "LongTextsAreTruncated", run: sagaLongTexts[Tx]},
 		{name: "LoadReturnsThoseThatExistInOrder", run: sagaLoadOrder[Tx]},
@@ -52,6 +53,34 @@ func sagaAsCreated[Tx any](e *sagaEnv[Tx]) {
 	check("shown by run", e.show(st.Run))
 	if aliases, labels, err := e.sagas.SagaNames(e.ctx, st.Run); err != nil || len(aliases) > 0 || !reflect.DeepEqual(labels, st.Labels) {
 		e.t.Errorf("aliases %v, labels %v, %v", aliases, labels, err)
+	}
+}
+
+// sagaVersion: one instance gets another version, and nothing else changes.
+func sagaVersion[Tx any](e *sagaEnv[Tx]) {
+	run, other := e.created(e.start("a")), e.created(e.start("b"))
+	before := e.show(run)
+	e.inTx(func(tx Tx) {
+		e.load(tx, run)
+		e.must(e.sagas.SetSagaVersion(e.ctx, tx, run, 2, "h2"), "set the version")
+		if got := e.load(tx, run); got.Version != 2 {
+			e.t.Errorf("version %d in the transaction, want 2", got.Version)
+		}
+	})
+	got := e.show(run)
+	want := before
+	want.Version, want.Hash, want.Age = 2, "h2", got.Age
+	if !reflect.DeepEqual(got, want) {
+		e.t.Errorf("got %+v, want %+v", got, want)
+	}
+	if in := e.show(other); in.Version != 1 || in.Hash != "h1" {
+		e.t.Errorf("the other instance has version %d %s", in.Version, in.Hash)
+	}
+	e.inTx(func(tx Tx) { e.must(e.sagas.SetSagaVersion(e.ctx, tx, run, 2, "h2"), "set the version") }) // again
+	tx := e.begin()
+	defer e.rollback(tx)
+	if err := e.sagas.SetSagaVersion(e.ctx, tx, "run-of-nobody", 2, "h2"); !errors.Is(err, store.ErrNoSaga) {
+		e.t.Errorf("an unknown run: %v, want %v", err, store.ErrNoSaga)
 	}
 }
 

@@ -13,6 +13,7 @@ var statusTests = []test{
 	{name: "NumbersFollowWhatHappens", run: statusNumbers},
 	{name: "LateRowsCountAsBacklog", run: statusLate, late: true},
 	{name: "CountsStopAtTheirLimit", run: statusLimit, partitions: 2},
+	{name: "SizesAreOfTheTables", run: statusSizes},
 	{name: "OwnersAndLeasesAreShown", run: statusOwners},
 	{name: "DestinationIsShownAsOfTheLastHeartbeat", run: statusDestination},
 	{name: "OldestUndeliveredLeavesOutDelayed", run: statusUndelivered},
@@ -137,6 +138,27 @@ func statusLimit(e *env) {
 	}
 }
 
+func statusSizes(e *env) {
+	e.publish(e.messages(e.keysOf(0, 1)[0], 10)...)
+	st, err := e.Status(e.ctx)
+	e.must(err, "status")
+	if e.suite.features.NoTables {
+		return
+	}
+	log := int64(0)
+	for i, t := range st.Tables {
+		if t.Table == "log" || t.Table == store.TableFile {
+			log += t.Bytes
+		}
+		if i > 0 && t.Bytes > st.Tables[i-1].Bytes {
+			e.t.Errorf("the largest table is not the first: %+v", st.Tables)
+		}
+	}
+	if log == 0 {
+		e.t.Errorf("the size of the log is missing: %+v", st.Tables)
+	}
+}
+
 func statusOwners(e *env) {
 	o := store.Owner{ID: "host-1", Host: "host.example.org", Version: "v1.2.3"}
 	_, err := e.Heartbeat(e.ctx, "r", o, longTTL)
@@ -205,9 +227,23 @@ func statusDestination(e *env) {
 		e.t.Errorf("destination is shown as %+v; the process that reached it has ended", got)
 	}
 	o.Destination = store.Destination{}
+	o.Gate = store.Gate{Closed: true, On: "payment.charge", For: time.Hour, NextTry: time.Minute}
 	beat()
 	if got := shown(); got != (store.Destination{}) {
 		e.t.Errorf("destination is shown as %+v; nobody knows", got)
+	}
+	gate := func() store.Gate {
+		r := e.status("r")
+		return r.GateOf()
+	}
+	if got := gate(); !got.Closed || got.On != o.Gate.On || got.For < time.Hour || got.For > 2*time.Hour || got.NextTry > time.Minute {
+		e.t.Errorf("gate is shown as %+v, want %+v, a little later", got, o.Gate)
+	}
+	other.Destination = store.Destination{}
+	_, err = e.Heartbeat(e.ctx, "r", other, longTTL)
+	e.must(err, "heartbeat")
+	if got := gate(); got.Closed {
+		e.t.Errorf("gate is shown as %+v; that of another process is open", got)
 	}
 }
 

@@ -59,6 +59,8 @@ type Features struct {
 	// Bubble runs each test in a testing/synctest bubble. The store's clock must be time.Now, and it must not wait for a
 	// network or another process.
 	Bubble bool
+	// NoTables says that the store has no tables whose size it could report.
+	NoTables bool
 	// OneWriter is why only one transaction can write at a time, so that none commits late.
 	OneWriter string
 	// CoarseRetention is why delivered messages past retention may stay for a while.
