@@ -107,7 +107,7 @@ type Config struct {
 	// where a partition waits for its slowest message: bound that with AttemptTimeout.
 	ParkAfter time.Duration
 	// UnhandledFor is how long a message whose type or schema version has no handler is kept, counted from when it was first
-	// parked, before it is dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release
+	// parked, or from its delivery time, before it is dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release
 	// does not dead-letter the messages of a newer one.
 	UnhandledFor time.Duration
 	// UnavailableWait is how long a message is postponed, without counting an attempt, when its handler reports that a
@@ -290,8 +290,11 @@ func (c *Config) faults() (faults []error) {
 	return faults
 }
 
-// leaseLife leaves a tenth of LeaseTTL for other processes to notice that a lease has ended.
-func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.LeaseTTL/10 }
+// margin is how much sooner than LeaseTTL a lease ends, so that other processes have the time to notice; and how much sooner
+// than its lease a process stops delivering.
+func (c *Config) margin() time.Duration { return c.LeaseTTL / 10 }
+
+func (c *Config) leaseLife() time.Duration { return c.LeaseTTL - c.margin() }
 
 func (c *Config) retention() retention.Config {
 	return retention.Config{For: max(c.KeepDelivered, 0), Topics: c.KeepTopics, MaxBytes: c.MaxLogBytes, Redrives: max(c.KeepRedrives, 0)}

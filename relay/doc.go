@@ -20,7 +20,7 @@
 // # How it works
 //
 // An outbox has a number of partitions; each key belongs to one of them. A relay of a given name has two things per
-// partition: a cursor, which says what is settled, and a lease, which says which process may work on the partition. Each
+// partition: a cursor, which says what is recorded, and a lease, which says which process may work on the partition. Each
 // process holds its fair share of the leases.
 //
 // The path of a message through a process:
@@ -32,8 +32,8 @@
 // or a batch for a publisher. A batch may hold several messages of one key, in order; the publisher reports an outcome for
 // each (see postrider.Publisher), and then the key continues.
 //
-// Outcomes are recorded in batches. The tracker of a partition knows what was read and in which order; the cursor moves to
-// the end of the settled prefix. Messages that would hold it back are parked.
+// Outcomes are recorded in batches. The tracker of a partition knows what was read and in which order; the cursor moves up
+// to the first message without a known outcome. Messages that would hold it back are parked.
 //
 // With HandleTx, the fresh messages of a partition share one queue instead of one per key. The first messages of the queue
 // run in one transaction: handlers, settlement and commit together. A message is parked only at the front of that queue, so

@@ -54,7 +54,7 @@ func (r *Relay) endRound(read []*partition) {
 	r.drained()
 }
 
-// drained ends the calls of Drain whose messages are all settled and recorded.
+// drained ends the calls of Drain whose messages are all settled.
 func (r *Relay) drained() {
 	if len(r.drains) == 0 || !r.leased || r.short {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 // Gate says whether a relay that hands messages to handlers may start work. A *resilience.Operation is a Gate, and so is a *Relay. Its
-// methods return at once, and do not call the relay.
+// methods return at once, and do not call the relay. If it has a method Name() string, the status says what the relay waits for.
 type Gate interface {
 	// Allow returns how many messages may be started now, up to limit, and, if there are none and it is known, when to ask again.
 	Allow(limit int) (n int, again time.Duration)
@@ -25,6 +25,27 @@ type gating struct {
 	changed chan struct{} // closed when the answer of Allow may have changed
 	paused  atomic.Bool   // an operator has paused the relay, or it is not known yet whether one has
 	known   bool          // used by the lease loop only
+	shut    time.Time     // since when Config.Gate is closed, as the lease loop found it; zero while it is open
+}
+
+// gateState is the state of Config.Gate.
+func (r *Relay) gateState(now time.Time) store.Gate {
+	if r.cfg.Gate == nil {
+		return store.Gate{}
+	}
+	n, again := r.cfg.Gate.Allow(1)
+	if n > 0 {
+		r.gating.shut = time.Time{}
+		return store.Gate{}
+	}
+	if r.gating.shut.IsZero() {
+		r.gating.shut = now
+	}
+	state := store.Gate{Closed: true, For: now.Sub(r.gating.shut), NextTry: again}
+	if named, ok := r.cfg.Gate.(interface{ Name() string }); ok {
+		state.On = named.Name()
+	}
+	return state
 }
 
 // Allow implements Gate: it allows none while the relay is paused, and otherwise as many as Config.Gate does.

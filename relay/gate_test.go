@@ -38,6 +38,9 @@ func (g *gate) Allow(limit int) (int, time.Duration) {
 	return min(g.free, limit), 0
 }
 
+// Name is what the status says that the relay waits for.
+func (g *gate) Name() string { return "payment.charge" }
+
 // Changed implements relay.Gate.
 func (g *gate) Changed() <-chan struct{} {
 	g.mu.Lock()
@@ -71,8 +74,15 @@ func TestClosedGate(t *testing.T) {
 		if st, u := b.status(), r.Usage(); j.len() != done || done == 0 || done > 8 || st.Parked.N != 0 || !u.Closed || u.Messages > 20 || u.Leases != 4 {
 			t.Errorf("%d of %d deliveries in an hour behind a closed gate, %d parked, %+v", j.len()-done, done, st.Parked.N, u)
 		}
+		st := b.status()
+		if gate := st.GateOf(); !gate.Closed || gate.On != "payment.charge" || gate.For < 59*time.Minute || gate.For > 61*time.Minute {
+			t.Errorf("the gate is shown as %+v", gate)
+		}
 		g.set(1)
 		pass(time.Minute)
+		if st := b.status(); st.GateOf().Closed {
+			t.Error("the gate is shown as closed after it has opened")
+		}
 		b.wantNothingLeft(r)
 		if j.len() != 60 {
 			t.Errorf("%d of 60 delivered", j.len())

@@ -1,10 +1,16 @@
 package relay
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // TestShareSettles lets processes come, go and act on what they see, in any order, and expects a fair and stable end.
@@ -93,4 +99,36 @@ func TestOutage(t *testing.T) {
 	if !o.failed(at) {
 		t.Error("the next failure does not begin an outage")
 	}
+}
+
+// TestLeaseThatAWorkerFindsExpired: the observer is told of a lease that was not renewed, even if a worker notices before the
+// timer does.
+func TestLeaseThatAWorkerFindsExpired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var changes []LeaseChange
+		r, err := New(struct{ store.Relay }{}, Config{Name: "r"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.observer.Store(&Observer{LeasesChanged: func(c LeaseChange, n int) {
+			changes = append(changes, slices.Repeat([]LeaseChange{c}, n)...)
+			r.endLife()
+		}})
+		if err := r.HandleFunc("t", func(context.Context, *postrider.Message) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.begin(); err != nil {
+			t.Fatal(err)
+		}
+		r.hold(&store.Lease{}, time.Now())
+		p := r.partitions[0]
+		p.expiry.Stop()
+		p.Until = time.Now()
+		r.admit(p, &store.Batch{Entries: []store.Entry{{Message: &postrider.Message{Sequence: 1}}}}, r.sched.BeginView())
+		r.gating.paused.Store(false)
+		if batch, _ := r.take(nil, &workerSlot{}); len(batch) > 0 || !slices.Equal(changes, []LeaseChange{LeaseExpired}) {
+			t.Errorf("%d messages were taken, and the observer was told of %v; want none, and one lease that expired", len(batch), changes)
+		}
+	})
 }

@@ -75,17 +75,17 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 		return soon
 	}
 	if view.Alive > 1 {
-		return r.cfg.LeaseTTL / 10 // to notice in time that another process has died
+		return r.cfg.margin() // to notice in time that another process has died
 	}
 	return normal
 }
 
-// present is this process with the state of its destination.
+// present is this process with the states of its destination and its gate.
 func (r *Relay) present() store.Owner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	owner := r.owner
-	owner.Destination = r.destination()
+	owner.Destination, owner.Gate = r.destination(), r.gateState(time.Now())
 	return owner
 }
 
@@ -161,7 +161,7 @@ func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus i
 
 // extend prolongs the local life of a lease that was requested at a given moment: a margin less than the store granted.
 func (r *Relay) extend(p *partition, asked time.Time) {
-	p.Until = asked.Add(r.cfg.leaseLife() - r.cfg.LeaseTTL/10)
+	p.Until = asked.Add(r.cfg.leaseLife() - r.cfg.margin())
 	if p.expiry != nil {
 		p.expiry.Reset(time.Until(p.Until))
 		return
@@ -170,14 +170,26 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !p.Gone() && !time.Now().Before(p.Until) {
-			r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.Lease.Partition)
-			r.leasesChanged(LeaseExpired, 1)
-			r.lose(p)
+			r.leaseExpired(p)
 		}
 	})
 }
 
+// leaseExpired drops a partition whose lease was not renewed in time.
+func (r *Relay) leaseExpired(p *partition) {
+	r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.Lease.Partition)
+	r.leasesChanged(LeaseExpired, 1)
+	r.lose(p)
+}
+
 // lose drops a partition whose lease has ended, and the messages that wait in it. Calls in progress notice when they return.
+//
+//	called by      because                                                      observed as
+//	leaseLost      another process has it, or the database crashed              LeaseLost
+//	relinquish     it is not known whether a commit took effect                 LeaseLost
+//	leaseExpired   no heartbeat was answered in time                            LeaseExpired
+//	handOver       the process has more than its share; nothing is in progress  LeaseReleased
+//	abandon        the database is not the relay's, so the relay ends           nothing
 func (r *Relay) lose(p *partition) {
 	r.short = r.short || !p.Leaving()
 	if !p.Leaving() && time.Now().Before(p.Until) {

@@ -62,7 +62,7 @@ func (l *logLimit) allows(now time.Time) (allowed, first bool) {
 func (r *Relay) logFailure(it *item, o *schedule.Outcome, v *result) {
 	level, text, reason := slog.LevelWarn, "attempt failed", store.ParkReason(o.Reason)
 	switch {
-	case o.Discarded:
+	case o.Kind == schedule.Discarded:
 		text = "message is discarded"
 	case reason == store.ParkUnhandled && it.Message.reason != reason: // once
 		text = "no handler takes the message"

@@ -101,3 +101,21 @@ func TestManyFailedAttemptsFillNoLog(t *testing.T) {
 		}
 	})
 }
+
+// TestDroppedMessagesAreLogged: maintenance says how many messages it drops, and nothing when there are none.
+func TestDroppedMessagesAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		r, text := b.logged(relay.Config{KeepDelivered: time.Hour})
+		handle(t, r, func(context.Context, *postrider.Message) error { return nil })
+		b.publish(b.msgs("order/1", "order/2")...)
+		stop := b.start(r)
+		pass(3 * time.Hour)
+		stop()
+		const line = `level=INFO msg="old messages were dropped from the log" relay=r messages=2`
+		if said := text.String(); strings.Count(said, "dropped") != 1 || !strings.Contains(said, line) {
+			t.Errorf("the log has not %q once:\n%s", line, said)
+		}
+	})
+}

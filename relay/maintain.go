@@ -50,6 +50,9 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		}
 		if err == nil {
 			deferred = done.Deferred
+			if done.Dropped > 0 {
+				r.cfg.Logger.Info("old messages were dropped from the log", "relay", r.cfg.Name, "messages", done.Dropped)
+			}
 			r.observe(func(o *Observer) {
 				if o.Maintained != nil {
 					o.Maintained(done)

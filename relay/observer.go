@@ -257,7 +257,7 @@ func (c *observedCall) outcome(i int, v *result, o schedule.Outcome) {
 	switch {
 	case o.Kind == schedule.Delivered:
 		a.Outcome = AttemptDelivered
-	case o.Kind == schedule.Dead:
+	case o.Kind == schedule.Dead || o.Kind == schedule.Discarded:
 		a.Outcome, a.Reason = AttemptDead, o.Reason
 	case o.Kind == schedule.Unattempted && v.is(postrider.BrokerUnavailable):
 		a.Outcome = AttemptUnavailable

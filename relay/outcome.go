@@ -38,7 +38,7 @@ func (r *Relay) complete(batch []*item, results []result, probe bool, observed *
 	} else {
 		observed.delivered(len(batch))
 	}
-	r.judge(batch, results, probe)
+	r.judge(batch, results, probe) // after markCut, whose marks it skips; before outcome, for which it marks what is unavailable
 	r.sched.Complete(batch, outcome)
 	r.wakeReaders()
 }
@@ -144,7 +144,14 @@ func (r *Relay) judge(batch []*item, results []result, probe bool) {
 	}
 }
 
-// failed says what becomes of a message that failed.
+// failed says what becomes of a message that failed:
+//
+//	its error, see postrider.OutcomeOf      schedule.Kind   recorded as
+//	Dead                                    Dead            dead letter
+//	Discard, or one that a Policy ignores   Discarded       discarded dead letter
+//	Snooze; Unavailable of a handler        Postponed       parked, no attempt counted
+//	no handler takes it                     Postponed       parked, no attempt counted; after UnhandledFor, dead letter
+//	any other                               Postponed       parked, an attempt counted; a dead letter if it was the last
 func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	m, o := &it.Message, schedule.Outcome{Kind: schedule.Postponed, After: v.outcome.After}
 	o.Attempts, o.Cause = it.Attempts, v.cause
@@ -158,9 +165,9 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 		o.Failed, o.Attempts = true, it.Attempts+1
 		return r.dead(it, o, v.outcome.Reason)
 	case v.outcome.Kind == postrider.Discarded:
-		o.Kind, o.Discarded, o.Attempts, o.Reason = schedule.Dead, true, it.Attempts+1, v.outcome.Reason
+		o.Kind, o.Attempts, o.Reason = schedule.Discarded, it.Attempts+1, v.outcome.Reason
 	case v.discarded:
-		o.Kind, o.Discarded, o.Failed, o.Attempts, o.Reason = schedule.Dead, true, true, it.Attempts+1, IgnoredError
+		o.Kind, o.Failed, o.Attempts, o.Reason = schedule.Discarded, true, it.Attempts+1, IgnoredError
 	case v.outcome.Kind == postrider.Snoozed:
 		o.Reason = string(store.ParkSnoozed)
 	case v.outcome.Kind == postrider.BrokerUnavailable: // reported by a handler

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/relay/internal/schedule"
+	"github.com/postrider/postrider/store"
 )
 
 // A call can outlive its relay, not only its lease: Run ends while a handler that ignores its context still works, and a new
@@ -28,11 +29,10 @@ type relayID struct {
 	name  string
 }
 
-// id returns what the relay shares with others of its name on its store. A store that wraps another one may say which, by a
-// method Wraps.
+// id returns what the relay shares with others of its name on its store.
 func (r *Relay) id() relayID {
 	var of any = r.store
-	if w, ok := of.(interface{ Wraps() any }); ok {
+	if w, ok := of.(store.Wrapper); ok {
 		of = w.Wraps()
 	}
 	if !reflect.ValueOf(of).Comparable() {

@@ -91,7 +91,7 @@ func TestMaxRate(t *testing.T) {
 	}
 }
 
-// TestMaxRateIsSharedByProcesses: two processes together stay within the rate of their relay, and one alone has all of it.
+// TestMaxRateIsSharedByProcesses: four processes together stay within the rate of their relay, and one alone has all of it.
 func TestMaxRateIsSharedByProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,10 +105,15 @@ func TestMaxRateIsSharedByProcesses(t *testing.T) {
 			return r
 		}
 		b.start(process())
-		stop := b.start(process())
+		var stops []func()
+		for range 3 {
+			stops = append(stops, b.start(process()))
+		}
 		pass(100 * time.Second)
-		c.wantRate(t, "two processes", 1800, 2010, 25)
-		stop()
+		c.wantRate(t, "four processes", 1800, 2010, 25)
+		for _, stop := range stops {
+			stop()
+		}
 		before := c.sum()
 		pass(50 * time.Second)
 		if n := c.sum() - before; n < 900 || n > 1010 {

@@ -73,7 +73,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 		began := time.Now()
 		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
-		if applied := r.takeAnswer(ctx, batch, res, err); len(applied)+len(res.Lost) > 0 {
+		if applied := r.processAnswer(ctx, batch, res, err); len(applied)+len(res.Lost) > 0 {
 			r.recorded(applied, len(res.Lost), time.Since(began))
 		} else if err != nil && ctx.Err() == nil {
 			r.failing(OperationSettle, err)
@@ -98,7 +98,7 @@ func (r *Relay) collect() []*sent {
 		if s := p.repeat; s != nil && !now.Before(s.retryAt) {
 			p.repeat = nil
 			batch = append(batch, s)
-		} else if s := p.Settle(now); s != nil {
+		} else if s := p.NextSettlement(now); s != nil {
 			batch = append(batch, &sent{partition: p, content: s})
 		}
 	}
@@ -122,9 +122,9 @@ func (r *Relay) recorded(applied []*sent, lost int, took time.Duration) {
 	})
 }
 
-// takeAnswer processes the store's answer for each settlement, and returns those that were applied; an error is the answer for
+// processAnswer processes the store's answer for each settlement, and returns those that were applied; an error is the answer for
 // all.
-func (r *Relay) takeAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) (applied []*sent) {
+func (r *Relay) processAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) (applied []*sent) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	for _, s := range batch {
@@ -175,7 +175,7 @@ func (r *Relay) applied(batch []*sent, res store.Settled) {
 		if slices.Contains(res.Lost, s.partition.Lease.Partition) && !s.partition.Gone() {
 			r.leaseLost(s.partition)
 		}
-		r.dueAfter(s.partition.Settled(s.content, res.Released, now))
+		r.dueAfter(s.partition.Confirm(s.content, res.Released, now))
 	}
 	r.settled()
 }

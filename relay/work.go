@@ -62,7 +62,7 @@ func (r *Relay) take(batch []*item, current *workerSlot) (_ []*item, probe bool)
 		}
 		var ended *schedule.Partition[message]
 		if batch, ended = r.sched.Take(batch, room, now); ended != nil {
-			r.lose(r.partitions[ended.Lease.Partition])
+			r.leaseExpired(r.partitions[ended.Lease.Partition])
 		}
 		if len(batch) > 0 {
 			if r.rate != nil {

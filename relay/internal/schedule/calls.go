@@ -46,7 +46,7 @@ func (it *Item[M]) work() Work { return it.partition.work(it.Key, it.Sequence) }
 
 func (p *Partition[M]) work(key string, seq int64) Work {
 	switch {
-	case p.schedule.cfg.Transactions:
+	case p.tx != nil:
 		return Work{Partition: p.Lease.Partition + 1}
 	case key != "":
 		return Work{Key: key}

@@ -5,6 +5,83 @@ import (
 	"slices"
 )
 
+// checkState checks what holds in every state.
+func (w *world) checkState() {
+	w.checkCounts()
+	w.checkQueues()
+	w.checkParked()
+	w.checkSettling()
+}
+
+func (w *world) checkCounts() {
+	s, p := w.s, w.p
+	if s.unsettled != p.unsent+p.inFlight || p.outcomes-p.outcomesRecorded != uint64(p.unsent+p.inFlight) {
+		w.failf("%d unsettled of %d and %d", s.unsettled, p.unsent, p.inFlight)
+	}
+	if s.heldKeys != len(p.held) {
+		w.failf("%d held keys, counted %d", len(p.held), s.heldKeys)
+	}
+	items := len(p.withdrawn)
+	for _, batch := range w.calls {
+		items += len(batch)
+	}
+	for q := range p.allQueues {
+		items += q.waiting
+	}
+	for _, u := range s.units() {
+		if u.item != nil {
+			items++
+		}
+	}
+	for _, a := range s.awaiting {
+		if a.item != nil {
+			items++
+		}
+	}
+	if items != s.InMemory() {
+		w.failf("%d messages in memory, counted %d", items, s.InMemory())
+	}
+}
+
+func (w *world) checkQueues() {
+	ready, awaiting := make(map[*queue[int64]]int), make(map[*queue[int64]]int)
+	for _, u := range w.s.units() {
+		ready[u.queue]++
+	}
+	for _, a := range w.s.awaiting {
+		awaiting[a.queue]++
+	}
+	for q := range w.p.allQueues {
+		is, blocked := ready[q], w.p.tx.is(q) && w.p.tx.blocked
+		stopped := q.deaths > 0 || w.p.leaving
+		switch {
+		case q.running != (q.out > 0 || awaiting[q] > 0 || blocked), is > 1, is > 0 && (q.running || stopped || q.head == nil):
+			w.failf("queue %q is ready %d times, running %v with %d out, awaiting %d, blocked %v", q.key, is, q.running, q.out, awaiting[q], blocked)
+		case q.head != nil && is == 0 && !q.running && !stopped:
+			w.failf("queue %q waits for nothing", q.key)
+		}
+	}
+}
+
+func (w *world) checkParked() {
+	for seq, ticket := range w.p.parked {
+		if ticket < w.p.cursorTicket {
+			w.failf("parked message %d waits for the cursor, which has passed it", seq)
+		}
+	}
+	for key, h := range w.p.held {
+		if h.blocks < 0 || h.unrecorded < 0 {
+			w.failf("key %q: %+v", key, *h)
+		}
+	}
+}
+
+func (w *world) checkSettling() {
+	if out := w.p.tx != nil && w.p.tx.out > 0; w.p.settling != (w.sent != nil || out) || out && w.sent != nil {
+		w.failf("settling %v, sent %v, in a transaction %v", w.p.settling, w.sent != nil, out)
+	}
+}
+
 // checkDatabase checks that nothing is lost if the process ends now.
 func (w *world) checkDatabase() {
 	for i, key := range w.keys {

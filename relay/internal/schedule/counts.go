@@ -4,7 +4,7 @@ package schedule
 type Counts struct {
 	InMemory, Bytes int
 	Ready           int // messages without a key and queues that can start
-	Queues          int
+	Queues          int // of keys
 	Out, Single     int // messages out for delivery, and calls with a single one
 	Open            int // fresh messages that are not done, or come after one that is not
 	Unsettled       int // outcomes not yet recorded

@@ -246,42 +246,6 @@ func replay(sc *scenario, steps []action) *world {
 	return w
 }
 
-// checkState checks the counters of a state.
-func (w *world) checkState() {
-	s, p := w.s, w.p
-	if s.unsettled != p.unsent+p.inFlight || p.outcomes-p.outcomesRecorded != uint64(p.unsent+p.inFlight) {
-		w.failf("%d unsettled of %d and %d", s.unsettled, p.unsent, p.inFlight)
-	}
-	if s.heldKeys != len(p.held) {
-		w.failf("%d held keys, counted %d", len(p.held), s.heldKeys)
-	}
-	items := len(p.withdrawn)
-	for _, batch := range w.calls {
-		items += len(batch)
-	}
-	for _, q := range p.queues {
-		items += q.waiting
-	}
-	for _, u := range s.units() {
-		if u.item != nil {
-			items++
-		}
-	}
-	for _, a := range s.awaiting {
-		if a.item != nil {
-			items++
-		}
-	}
-	if items != s.InMemory() {
-		w.failf("%d messages in memory, counted %d", items, s.InMemory())
-	}
-	for key, h := range p.held {
-		if h.blocks < 0 || h.unrecorded < 0 {
-			w.failf("key %q: %+v", key, *h)
-		}
-	}
-}
-
 // units returns what is ready, oldest first, fresh before parked.
 func (s *Schedule[M]) units() (all []unit[M]) {
 	for _, q := range []*readyQueue[M]{&s.readyFresh, &s.readyParked} {

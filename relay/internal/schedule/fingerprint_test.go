@@ -73,12 +73,22 @@ func (b *printer) unit(u unit[int64]) {
 	}
 }
 
+func (b *printer) queue(q *queue[int64]) {
+	b.print("queue", q.key, q.running, q.out, q.deaths)
+	for it := q.head; it != nil; it = it.next {
+		b.item(it)
+	}
+}
+
 func (b *printer) partition(p *Partition[int64]) {
 	for _, key := range slices.Sorted(maps.Keys(p.queues)) {
-		q := p.queues[key]
-		b.print("queue", key, q.running, q.out, q.deaths, q.blocked, q.limit, q.late)
-		for it := q.head; it != nil; it = it.next {
-			b.item(it)
+		b.queue(p.queues[key])
+	}
+	if tx := p.tx; tx != nil {
+		b.queue(&tx.queue)
+		b.print(tx.working, tx.blocked, tx.limit)
+		if tx.out > 0 {
+			b.print(tx.late)
 		}
 	}
 	for _, it := range p.withdrawn {
@@ -89,7 +99,7 @@ func (b *printer) partition(p *Partition[int64]) {
 		h := p.held[key]
 		b.print("held", key, h.unrecorded, h.blocks, h.releasing, h.deciding, max(h.decideAfter, p.outcomesRecorded)-p.outcomesRecorded, h.decideAfter == 0)
 	}
-	b.print("partition", p.leaving, p.number, p.unread, p.inTx, p.partial, p.busy, p.out, p.parked, p.early, p.cursorTicket, p.deliveredUpTo)
+	b.print("partition", p.leaving, p.number, p.unread, p.partial, p.busy, p.out, p.parked, p.early, p.cursorTicket, p.deliveredUpTo)
 	b.print(p.pending, p.unsent, p.inFlight, p.settling, p.cursorMoved, p.recordedTicket)
 	t := &p.tracker
 	b.print(t.begin(), t.cursor, t.passed, t.parked, t.delivered, t.ahead)
@@ -112,7 +122,7 @@ func (w *world) orders() map[uint64]int {
 			note(it)
 		}
 	}
-	for _, q := range w.p.queues {
+	for q := range w.p.allQueues {
 		for it := q.head; it != nil; it = it.next {
 			note(it)
 		}

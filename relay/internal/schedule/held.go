@@ -108,7 +108,7 @@ func (p *Partition[M]) released(key string, done bool) {
 // everything known about them is recorded.
 func (s *Schedule[M]) unloadHeld(keep *heldKey) {
 	for _, p := range s.partitions {
-		waiting := p.waitingInTxQueue()
+		waiting := p.tx.waits()
 		for key, h := range p.held {
 			if s.heldKeys <= s.cfg.MaxHeld-s.cfg.MaxHeld/4 {
 				break

@@ -37,15 +37,18 @@ type run struct {
 // SameQueue reports whether two messages wait in the same queue, so that the second is called after the first.
 func SameQueue[M any](a, b *Item[M]) bool { return a.queue != nil && a.queue == b.queue }
 
-// holdsUp reports whether fresh messages of the same key may be queued after the message: it is a fresh message itself, or it
-// was parked independently (delayed, or redriven by an operator) and does not hold its key.
-func (it *Item[M]) holdsUp() bool { return !it.parked || it.queue != nil && it.run.key == "" }
+// holdsUp reports whether fresh messages of the same key may be queued after the message, which continue if all are parked: it is
+// a fresh message itself, or it was parked independently (delayed, or redriven by an operator) and does not hold its key. With
+// transactions, a partition waits for its slowest message.
+func (it *Item[M]) holdsUp() bool {
+	return it.partition.tx == nil && (!it.parked || it.queue != nil && it.run.key == "")
+}
 
 // queue is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as it has
-// messages. With transactions, the transaction queue of a partition is one too.
+// messages.
 type queue[M any] struct {
 	partition  *Partition[M]
-	key        string
+	key        string // "" for a transaction queue
 	head, tail *Item[M]
 	waiting    int  // number of messages in the list
 	running    bool // its first messages are out for delivery (and no longer in the list), or it waits for a call or a settlement
@@ -53,14 +56,6 @@ type queue[M any] struct {
 	// deaths counts dead letters of the queue that are not recorded yet. The messages queued after them wait for that: if those
 	// were delivered first and the process died, the dead-lettered message would be tried again after them.
 	deaths int
-
-	// For a transaction queue only:
-
-	// blocked: it waits for a settlement in progress.
-	blocked bool
-	// limit, if positive, is the maximum number of messages in the next transaction. late is how many of those out, counted
-	// from the first, were committed late and can only be settled together.
-	limit, late int
 }
 
 func (q *queue[M]) push(it *Item[M]) {

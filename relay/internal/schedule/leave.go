@@ -20,7 +20,7 @@ func (p *Partition[M]) Rejoin() {
 		p.schedule.ready(unit[M]{item: it})
 	}
 	p.withdrawn = nil
-	for _, q := range p.queues {
+	for q := range p.allQueues {
 		if !q.running {
 			p.reopen(q)
 		}
@@ -30,7 +30,7 @@ func (p *Partition[M]) Rejoin() {
 // Withdraw removes what waits in the partition from the queues, because the process stops or hands the partition over. When
 // nothing is out any more, the partition is unloaded.
 func (p *Partition[M]) Withdraw() {
-	p.takeOut()
+	p.withdrawReady()
 	if p.out == 0 {
 		p.unload()
 	}
@@ -39,8 +39,8 @@ func (p *Partition[M]) Withdraw() {
 // Left reports whether a partition that is leaving has nothing in progress and nothing left to record.
 func (p *Partition[M]) Left() bool { return p.leaving && p.out == 0 && p.unsent == 0 && !p.settling }
 
-// takeOut removes a partition's work from the ready queues and from what waits for calls.
-func (p *Partition[M]) takeOut() {
+// withdrawReady removes a partition's work from the ready queues and from what waits for calls.
+func (p *Partition[M]) withdrawReady() {
 	s := p.schedule
 	p.withdrawn = append(p.withdrawn, s.readyFresh.without(p)...)
 	p.withdrawn = append(p.withdrawn, s.readyParked.without(p)...)
@@ -63,8 +63,7 @@ func (p *Partition[M]) finishLeaving() {
 func (p *Partition[M]) unload() {
 	p.advance()
 	before := p.tracker.withLateGroups(p.deliveredUpTo)
-	transactions := p.schedule.cfg.Transactions
-	if transactions && !p.tracker.passedParked() {
+	if !p.recordable() {
 		before = max(before, p.tracker.lateUntil(p.tracker.begin()))
 	}
 	for _, it := range p.waiting() {
@@ -74,21 +73,21 @@ func (p *Partition[M]) unload() {
 			it.drop()
 		}
 	}
-	if p.cursorMoved && !transactions { // even if nothing else must be recorded
+	if p.cursorMoved { // even if nothing else must be recorded
 		p.countOutcome()
 	}
 }
 
-// waiting removes and returns all messages that wait, of which takeOut has removed those without a key, in the order of the log.
+// waiting removes and returns all messages that wait, of which withdrawReady has removed those without a key, in the order of the log.
 func (p *Partition[M]) waiting() []*Item[M] {
 	items := p.withdrawn
 	p.withdrawn = nil
-	for _, q := range p.queues {
+	for q := range p.allQueues {
 		for q.head != nil {
 			items = append(items, q.pop())
 		}
-		delete(p.queues, q.key)
 	}
+	clear(p.queues)
 	slices.SortStableFunc(items, func(a, b *Item[M]) int { return cmp.Compare(a.ticket, b.ticket) })
 	return items
 }
@@ -98,7 +97,7 @@ func (p *Partition[M]) Lose() {
 	s := p.schedule
 	p.gone = true
 	p.outlive()
-	p.takeOut()
+	p.withdrawReady()
 	dropAll(p.waiting())
 	s.unsettled -= p.unsent + p.inFlight
 	p.unsent, p.inFlight = 0, 0

@@ -273,7 +273,7 @@ func (w *world) complete(n int, kinds []Kind) {
 
 // settle begins a settlement. It reports whether there was something to record.
 func (w *world) settle() bool {
-	w.sent = w.p.Settle(w.now.Add(time.Hour)) // of which only the snapshot moved, too
+	w.sent = w.p.NextSettlement(w.now.Add(time.Hour)) // of which only the snapshot moved, too
 	return w.sent != nil
 }
 
@@ -285,7 +285,7 @@ func (w *world) apply() {
 }
 
 func (w *world) answer() {
-	w.p.Settled(w.sent, w.released, w.now)
+	w.p.Confirm(w.sent, w.released, w.now)
 	w.sent, w.applied, w.released = nil, false, nil
 }
 

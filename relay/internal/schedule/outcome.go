@@ -11,8 +11,6 @@ type Outcome struct {
 	Kind Kind
 	// Failed: it counts as a failed attempt.
 	Failed bool
-	// Discarded: its dead letter is written as discarded, and does not hold its key.
-	Discarded bool
 	// After is the time until the next attempt of a Postponed message.
 	After time.Duration
 	// Reason, Cause and Attempts are recorded with it.
@@ -29,6 +27,7 @@ const (
 	Unattempted      // it returns to the front of its queue, with those called after it
 	Postponed        // it is parked and holds its key
 	Dead             // it is dead-lettered
+	Discarded        // its dead letter is written as discarded, and does not hold its key
 )
 
 // Complete processes the outcomes of one call of Take's messages. outcome returns that of a message by its index; afterDead says
@@ -80,9 +79,6 @@ func (p *Partition[M]) comeBack(items []*Item[M]) bool {
 	p.out -= len(items)
 	if q := items[0].queue; q != nil {
 		q.running, q.out = false, 0
-		if q.isTxQueue() {
-			p.settling, p.inTx = false, nil
-		}
 	}
 	if p.gone {
 		dropAll(items)
@@ -131,7 +127,7 @@ func (p *Partition[M]) fail(it *Item[M], o *Outcome) (stops bool) {
 	if o.Failed {
 		p.pending.FailedCount++
 	}
-	if o.Kind == Dead {
+	if o.Kind == Dead || o.Kind == Discarded {
 		return p.dead(it, o)
 	}
 	pk := store.ParkOutcome{Reason: store.ParkReason(o.Reason), Cause: o.Cause, Attempts: o.Attempts, After: o.After}
@@ -152,15 +148,15 @@ func (p *Partition[M]) dead(it *Item[M], o *Outcome) (stops bool) {
 	p.busy[it.Sequence] = struct{}{}
 	p.pending.Dead = append(p.pending.Dead, store.DeadOutcome{
 		Sequence: it.Sequence, Key: it.Key, FromLog: !it.parked, Reason: o.Reason, Cause: o.Cause, Attempts: o.Attempts,
-		Discarded: o.Discarded,
+		Discarded: o.Kind == Discarded,
 	})
 	p.countOutcome()
-	if it.Key != "" && p.schedule.cfg.HoldOnDead && !o.Discarded {
+	if it.Key != "" && p.schedule.cfg.HoldOnDead && o.Kind == Dead {
 		p.block(it, store.HeldKey{Reason: store.ParkDead, Cause: o.Reason + ": " + o.Cause, Attempts: o.Attempts, UntilDecided: true})
 		it.drop()
 		return true
 	}
-	if it.queue != nil && !it.queue.isTxQueue() { // of a transaction queue, the next transaction records it
+	if it.queue != nil && !p.tx.is(it.queue) { // of a transaction queue, the next transaction records it
 		it.queue.deaths++
 	}
 	p.end(it)

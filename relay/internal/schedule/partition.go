@@ -7,7 +7,17 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// Partition is one partition that this process holds.
+// Partition is one partition that this process holds. What always holds of it, each with the test's check, which looks at every
+// state that small cases can reach (check_test.go, model_test.go):
+//
+//	checkCounts    a message in memory is in one place: a queue, ready, in a call, awaiting an earlier call, or withdrawn
+//	checkQueues    a queue with messages is ready, running (in a call, awaiting one, or waiting for a settlement), or stopped (by
+//	               an unrecorded dead letter, or because the partition is being left); a ready one is neither of the others
+//	checkParked    a message from the log that was parked has its ticket here until the recorded cursor has passed it
+//	checkSettling  at most one settlement, or transaction of the transaction queue, may be applied and is not answered
+//	mayCall        a message is called after those of its key that precede it, and no other call works on the key
+//	checkDatabase  the recorded cursor passes only what is delivered, parked or a dead letter; a message that waits holds its key
+//	checkEnd       whatever has happened, each message comes to its end, and nothing is left in memory
 type Partition[M any] struct {
 	// Lease is what settlements are recorded under.
 	Lease store.LeaseRef
@@ -24,10 +34,9 @@ type Partition[M any] struct {
 	// unread are messages that the last owner parked beyond its cursor: they will be read again, and skipped. None are left
 	// once the log has been read to its end.
 	unread map[int64]struct{}
-	queues map[string]*queue[M]
-	// inTx are the keys of the messages of the transaction queue that are in a transaction.
-	inTx map[string]struct{}
-	held map[string]*heldKey
+	queues map[string]*queue[M] // by key
+	tx     *txQueue[M]          // with transactions only
+	held   map[string]*heldKey
 	// partial: keys may be held that are not in memory.
 	partial bool
 	// busy are messages that wait independently, parked (without a key, or delayed) or redriven, and that are in memory, or
@@ -69,6 +78,9 @@ func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 		for _, seq := range seqs {
 			p.unread[seq] = struct{}{}
 		}
+	}
+	if s.cfg.Transactions {
+		p.tx = &txQueue[M]{queue: queue[M]{partition: p}, working: make(map[string]struct{})}
 	}
 	s.partitions[l.Partition] = p
 	for _, key := range l.Parked.Keys {
@@ -117,7 +129,7 @@ func (p *Partition[M]) Admit(it *Item[M], ticket uint64, v *View, now time.Time)
 	switch {
 	case p.wasParked(it):
 		it.drop()
-	case p.schedule.cfg.Transactions: // parked when it reaches the front of the transaction queue
+	case p.tx != nil: // parked when it reaches the front of the transaction queue
 		p.schedule.enqueue(it)
 	case it.Delay > 0:
 		p.park(it, store.ParkOutcome{Reason: store.ParkDelayed, After: it.Delay})
@@ -130,7 +142,7 @@ func (p *Partition[M]) Admit(it *Item[M], ticket uint64, v *View, now time.Time)
 	}
 }
 
-// Skip settles a message from the log that the relay does not take. Unless another relay takes it, it is counted as unrouted
+// Skip marks a message from the log that the relay does not take as done. Unless another relay takes it, it is counted as unrouted
 // when the cursor passes it.
 func (p *Partition[M]) Skip(it *Item[M], ticket uint64, topic string, elsewhere bool) {
 	it.ticket = ticket
@@ -143,7 +155,7 @@ func (p *Partition[M]) Skip(it *Item[M], ticket uint64, topic string, elsewhere 
 	}
 }
 
-// wasParked reports whether a message read from the log had been parked by the partition's last owner, and settles it.
+// wasParked reports whether a message read from the log had been parked by the partition's last owner, and marks it as done if so.
 func (p *Partition[M]) wasParked(it *Item[M]) bool {
 	if len(p.unread) == 0 {
 		return false
@@ -158,7 +170,7 @@ func (p *Partition[M]) wasParked(it *Item[M]) bool {
 	return true
 }
 
-// parkTicket settles a message from the log that is parked or dead-lettered.
+// parkTicket marks a message from the log as done: it is parked or dead-lettered.
 func (p *Partition[M]) parkTicket(it *Item[M]) {
 	p.tracker.park(it.ticket)
 	p.parked[it.Sequence] = it.ticket
@@ -273,6 +285,5 @@ func (p *Partition[M]) Busy(keys []string, sequences []int64) ([]string, []int64
 // works reports whether messages of a key are being worked on or wait in the queue of the key. Messages in the transaction
 // queue count only while they are in a transaction.
 func (p *Partition[M]) works(key string) bool {
-	_, taken := p.inTx[key]
-	return taken || p.queues[key] != nil
+	return p.queues[key] != nil || p.tx.works(key)
 }

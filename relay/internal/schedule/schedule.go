@@ -5,7 +5,7 @@
 //	Partition.Admit, AdmitRun, AdmitDue   it was read from the log, or its next attempt is due; it waits in a queue, or is parked
 //	Schedule.Take                         it is called, after the messages of its key that precede it
 //	Schedule.Complete                     its outcome is known: delivered, parked again, dead-lettered, or not attempted
-//	Partition.Settle, Settled             its outcome is recorded, and the cursor passes it once everything before it is done
+//	Partition.NextSettlement, Confirm     its outcome is recorded, and the cursor passes it once everything before it is done
 //	Partition.Lose                        or the lease was lost: everything in memory is dropped, and read again under the next one
 //
 // There are two disciplines. Messages of different keys are called in parallel, and those of one key one after another. With
@@ -43,7 +43,8 @@ type Config struct {
 	Fresh, Parked Budget
 }
 
-// Schedule is the work of all partitions that a process holds.
+// Schedule is the work of all partitions that a process holds. M is what the caller keeps with a message; the schedule never
+// looks at it.
 type Schedule[M any] struct {
 	// Fresh and Parked are the messages in memory.
 	Fresh, Parked Budget
@@ -118,8 +119,8 @@ func (s *Schedule[M]) Take(batch []*Item[M], room int, now time.Time) (_ []*Item
 		switch q := u.queue; {
 		case q == nil:
 			batch = append(batch, u.item)
-		case q.isTxQueue():
-			batch = s.takeTx(batch, q, now)
+		case q.partition.tx.is(q):
+			batch = q.partition.tx.take(batch, now)
 		default:
 			batch = q.take(batch, room, bytes)
 		}
@@ -157,24 +158,46 @@ func (s *Schedule[M]) MoveLast(it *Item[M]) {
 
 // enqueue adds an item to the queue in which it waits for its turn.
 func (s *Schedule[M]) enqueue(it *Item[M]) {
-	p, name := it.partition, it.Key
-	if s.inTxQueue(it) {
-		name = txQueueKey
-	}
-	if name == "" {
+	q := it.partition.queueFor(it)
+	if q == nil {
 		s.ready(unit[M]{item: it})
 		return
-	}
-	q := p.queues[name]
-	if q == nil {
-		q = &queue[M]{partition: p, key: name}
-		p.queues[name] = q
 	}
 	it.queue = q
 	idle := q.head == nil && !q.running && q.deaths == 0
 	q.push(it)
 	if idle {
 		s.ready(unit[M]{queue: q})
+	}
+}
+
+// queueFor returns the queue in which a message waits, nil for a message without a key. With transactions, messages from the log
+// wait in the transaction queue, and so do those that were parked independently, since they take their turn among the messages
+// of their key.
+func (p *Partition[M]) queueFor(it *Item[M]) *queue[M] {
+	switch {
+	case p.tx != nil && (it.run == nil || it.run.key == "" && it.Key != ""):
+		return &p.tx.queue
+	case it.Key == "":
+		return nil
+	}
+	q := p.queues[it.Key]
+	if q == nil {
+		q = &queue[M]{partition: p, key: it.Key}
+		p.queues[it.Key] = q
+	}
+	return q
+}
+
+// allQueues yields the queues of the partition.
+func (p *Partition[M]) allQueues(yield func(*queue[M]) bool) {
+	if p.tx != nil && !yield(&p.tx.queue) {
+		return
+	}
+	for _, q := range p.queues {
+		if !yield(q) {
+			return
+		}
 	}
 }
 

@@ -15,11 +15,11 @@ type Settlement struct {
 	passed uint64 // the ticket after its cursor
 }
 
-// Settle returns the next settlement, nil if there is nothing to record or a settlement is in progress. The caller repeats
-// it unchanged until it knows the answer, and calls Settled; or it loses the partition.
-func (p *Partition[M]) Settle(now time.Time) *Settlement {
+// NextSettlement returns nil if there is nothing to record or a settlement is in progress. The caller repeats a settlement
+// unchanged until it knows the answer, and calls Confirm; or it loses the partition.
+func (p *Partition[M]) NextSettlement(now time.Time) *Settlement {
 	p.advance()
-	if p.settling || p.schedule.cfg.Transactions && !p.tracker.passedParked() { // the next transaction records it
+	if p.settling || !p.recordable() {
 		return nil
 	}
 	// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
@@ -41,9 +41,9 @@ func (p *Partition[M]) takePending(c store.Cursor, moved bool, upTo, passed uint
 	return s
 }
 
-// Settled processes the store's answer that a settlement was applied; released are those keys in Release that are no longer
+// Confirm processes the store's answer that a settlement was applied; released are those keys in Release that are no longer
 // held. It returns the time until the first of its messages is due; negative if none is.
-func (p *Partition[M]) Settled(s *Settlement, released []string, now time.Time) (soonest time.Duration) {
+func (p *Partition[M]) Confirm(s *Settlement, released []string, now time.Time) (soonest time.Duration) {
 	if p.gone {
 		return -1
 	}
@@ -61,12 +61,13 @@ func (p *Partition[M]) Settled(s *Settlement, released []string, now time.Time) 
 	for _, key := range s.Release {
 		p.released(key, slices.Contains(released, key))
 	}
-	if q := p.queues[txQueueKey]; q != nil && q.blocked {
-		q.blocked, q.running = false, false
-		p.reopen(q)
-	}
+	p.tx.unblock()
 	return soonest
 }
+
+// recordable reports whether a settlement may record what is pending. With transactions, what was parked is recorded once the
+// cursor passes it, so the next transaction may have to record it.
+func (p *Partition[M]) recordable() bool { return p.tx == nil || p.tracker.passedParked() }
 
 // recordedParked updates the state of parked messages and held keys, and returns the time until the first of them is due;
 // negative if none is.

@@ -10,13 +10,9 @@ import (
 )
 
 // ParkSlow parks work that has taken, or waited, for longer than ParkAfter, and resumes what has waited for calls of other
-// schedules that have returned. paused: nothing is sent at present, so queues that
-// are long are not slow. With transactions, it parks nothing: a partition waits for its slowest message.
+// schedules that have returned. paused: nothing is sent at present, so queues that are long are not slow.
 func (s *Schedule[M]) ParkSlow(paused bool, now time.Time) {
 	s.resumeAwaiting()
-	if s.cfg.Transactions {
-		return
-	}
 	single := make(map[*queue[M]]*Item[M]) // the messages of queues that have one message out, alone in its call
 	var slow []*Item[M]
 	for it, batch := range s.batches {

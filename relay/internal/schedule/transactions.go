@@ -8,7 +8,7 @@ import (
 
 // With transactions, the fresh messages of a partition wait in one queue, the transaction queue, in the order in which they
 // were read, instead of in queues of their keys. Its first messages share a transaction, which moves the cursor past them: each
-// commit is a prefix of the unsettled messages. While the transaction is in progress, settlements of the partition's other
+// commit is a prefix of the messages that are not done. While the transaction is in progress, settlements of the partition's other
 // outcomes wait; they are committed with it.
 //
 // A message is parked only when it has reached the front. So whatever is recorded of a message from the log, a side effect,
@@ -19,25 +19,35 @@ import (
 // of them are at the front of one transaction. Parked messages have queues of their keys, as without transactions, and each
 // has a transaction of its own.
 
-// txQueueKey is the map key of the transaction queue among the queues of its partition. No key has a NUL byte.
-const txQueueKey = "\x00"
-
-func (q *queue[M]) isTxQueue() bool { return q != nil && q.key == txQueueKey }
-
-// inTxQueue reports whether an item waits in its partition's transaction queue: messages from the log, and messages that were
-// parked independently, since they take their turn among the messages of their key.
-func (s *Schedule[M]) inTxQueue(it *Item[M]) bool {
-	return s.cfg.Transactions && (it.run == nil || it.run.key == "" && it.Key != "")
+// txQueue is the transaction queue of a partition. A nil one, without transactions, has no messages.
+type txQueue[M any] struct {
+	queue[M]
+	working map[string]struct{} // the keys of the messages in the transaction in progress
+	blocked bool                // it waits for a settlement in progress
+	// limit, if positive, is the maximum number of messages in the next transaction. late is how many of those out, counted
+	// from the first, were committed late and can only be settled together.
+	limit, late int
 }
 
-// waitingInTxQueue returns the keys of the messages in the transaction queue.
-func (p *Partition[M]) waitingInTxQueue() map[string]struct{} {
-	q := p.queues[txQueueKey]
-	if q == nil {
+// is reports whether a queue is this one.
+func (tx *txQueue[M]) is(q *queue[M]) bool { return tx != nil && q == &tx.queue }
+
+// works reports whether a message of a key is in the transaction in progress.
+func (tx *txQueue[M]) works(key string) bool {
+	if tx == nil {
+		return false
+	}
+	_, works := tx.working[key]
+	return works
+}
+
+// waits returns the keys of the messages that wait.
+func (tx *txQueue[M]) waits() map[string]struct{} {
+	if tx == nil {
 		return nil
 	}
-	keys := make(map[string]struct{}, q.waiting)
-	for it := q.head; it != nil; it = it.next {
+	keys := make(map[string]struct{}, tx.waiting)
+	for it := tx.head; it != nil; it = it.next {
 		keys[it.Key] = struct{}{}
 	}
 	return keys
@@ -50,39 +60,46 @@ type uncertainCommit struct {
 	cause     error
 }
 
-// takeTx takes the front of a transaction queue, unless a settlement of its partition is in progress, which may hold back the
-// cursor.
-func (s *Schedule[M]) takeTx(batch []*Item[M], q *queue[M], now time.Time) []*Item[M] {
-	p := q.partition
-	q.running = true
+// take takes the messages of the next transaction, unless a settlement of the partition is in progress, which may hold back
+// the cursor.
+func (tx *txQueue[M]) take(batch []*Item[M], now time.Time) []*Item[M] {
+	p := tx.partition
+	tx.running = true
 	if p.settling {
-		q.blocked = true
+		tx.blocked = true
 		return batch
 	}
-	batch = q.front(batch, now)
+	batch = tx.front(batch, now)
 	if len(batch) == 0 {
-		q.running = false
-		p.reopen(q)
+		tx.running = false
+		p.reopen(&tx.queue)
 		return batch
 	}
-	q.out, p.settling = len(batch), true
-	p.inTx = make(map[string]struct{}, len(batch))
+	tx.out, p.settling = len(batch), true
 	for _, it := range batch {
-		p.inTx[it.Key] = struct{}{}
+		tx.working[it.Key] = struct{}{}
 	}
 	return batch
 }
 
-// front takes messages from a transaction queue until a transaction is full. It parks those that cannot be worked on.
-func (q *queue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
-	p, n := q.partition, q.partition.schedule.cfg.TxBatch
-	if q.limit > 0 {
-		n = q.limit
+// unblock resumes a queue that has waited for a settlement.
+func (tx *txQueue[M]) unblock() {
+	if tx != nil && tx.blocked {
+		tx.blocked, tx.running = false, false
+		tx.partition.reopen(&tx.queue)
 	}
-	q.limit, q.late = 0, 0
+}
+
+// front takes messages until a transaction is full. It parks those that cannot be worked on.
+func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
+	p, n := tx.partition, tx.partition.schedule.cfg.TxBatch
+	if tx.limit > 0 {
+		n = tx.limit
+	}
+	tx.limit, tx.late = 0, 0
 	group := uint64(0) // the ticket after the late group at the front
-	for q.head != nil {
-		it := q.head
+	for tx.head != nil {
+		it := tx.head
 		late := !it.parked && p.tracker.lateUntil(it.ticket) > it.ticket
 		inGroup := late && it.ticket < group
 		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next group, and each
@@ -93,7 +110,7 @@ func (q *queue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 		}
 		if parks {
 			p.park(it, parking)
-			q.pop().drop()
+			tx.pop().drop()
 			continue
 		}
 		if len(batch) == 0 {
@@ -101,7 +118,7 @@ func (q *queue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 				group = p.tracker.lateUntil(it.ticket)
 			}
 			if p.wasUncertain(it) {
-				if late && q.parkGroup(group) {
+				if late && tx.parkGroup(group) {
 					continue
 				}
 				n = 1
@@ -110,9 +127,9 @@ func (q *queue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 				n = 1
 			}
 		}
-		batch = append(batch, q.pop())
+		batch = append(batch, tx.pop())
 		if late {
-			q.late = len(batch)
+			tx.late = len(batch)
 		}
 	}
 	return batch
@@ -147,15 +164,15 @@ func (p *Partition[M]) wasUncertain(it *Item[M]) bool {
 	return true
 }
 
-// parkGroup parks the messages of a late group at the front of a transaction queue, so that each has a transaction of its
-// own, and reports whether there are several.
-func (q *queue[M]) parkGroup(until uint64) bool {
+// parkGroup parks the messages of a late group at the front, so that each has a transaction of its own, and reports whether there
+// are several.
+func (tx *txQueue[M]) parkGroup(until uint64) bool {
 	inGroup := func(it *Item[M]) bool { return it != nil && !it.parked && it.ticket < until }
-	if !inGroup(q.head.next) {
+	if !inGroup(tx.head.next) {
 		return false
 	}
-	for inGroup(q.head) {
-		q.partition.parkAlone(q.pop())
+	for inGroup(tx.head) {
+		tx.partition.parkAlone(tx.pop())
 	}
 	return true
 }
@@ -167,8 +184,8 @@ func (p *Partition[M]) parkAlone(it *Item[M]) {
 
 // Late returns how many messages of a transaction, counted from the first, can only be settled together.
 func Late[M any](batch []*Item[M]) int {
-	if q := batch[0].queue; q != nil {
-		return q.late
+	if tx := batch[0].partition.tx; tx.is(batch[0].queue) {
+		return tx.late
 	}
 	return 0
 }
@@ -182,7 +199,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		return nil
 	}
 	out := &Settlement{Settlement: store.Settlement{Partition: p.Lease.Partition, Token: p.Lease.Token}}
-	if batch[0].queue.isTxQueue() {
+	if p.tx.is(batch[0].queue) {
 		upTo := p.tracker.begin()
 		for _, it := range batch {
 			if !it.parked {
@@ -204,7 +221,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 }
 
 // Committed processes a commit of the first done messages of a batch; there was no time for the others. It returns what
-// Partition.Settled does.
+// Partition.Confirm does.
 func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, released []string, now time.Time) (soonest time.Duration) {
 	p, q := batch[0].partition, batch[0].queue
 	if !s.comeBackTx(batch) {
@@ -222,10 +239,10 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 		delete(p.busy, it.Sequence)
 		p.end(it)
 	}
-	if q.isTxQueue() {
+	if p.tx.is(q) {
 		p.tracker.advance()
 		p.cursorMoved = p.tracker.cursor != out.Cursor // because of what was settled since
-		soonest = p.Settled(out, released, now)
+		soonest = p.Confirm(out, released, now)
 	}
 	p.endCallTx(q)
 	return soonest
@@ -238,7 +255,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	if !s.comeBackTx(batch) {
 		return
 	}
-	if q.isTxQueue() {
+	if p.tx.is(q) {
 		p.restore(out, len(batch))
 	}
 	for _, it := range batch {
@@ -266,7 +283,7 @@ func (p *Partition[M]) restore(s *Settlement, messages int) {
 // is one. The caller loses the partition then: under a new lease the commit can no longer take effect, and the cursor says
 // whether it did. If a parked message's commit took effect, what is recorded of it later finds it gone.
 func (s *Schedule[M]) Uncertain(batch []*Item[M], cause error) bool {
-	if !batch[0].queue.isTxQueue() {
+	if !batch[0].partition.tx.is(batch[0].queue) {
 		return false
 	}
 	if p := batch[0].partition; !p.gone {
@@ -295,26 +312,31 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 			p.requeue(q, batch[1:])
 		}
 		o := outcome()
-		if p.fail(batch[0], &o) && !q.isTxQueue() {
+		if p.fail(batch[0], &o) && !p.tx.is(q) {
 			p.parkQueued(q, nil)
 		}
-	case at < q.late: // those before it cannot be settled without it
-		for _, it := range batch[:q.late] {
+	case at < p.tx.late: // those before it cannot be settled without it
+		for _, it := range batch[:p.tx.late] {
 			p.parkAlone(it)
 		}
-		if rest := batch[q.late:]; len(rest) > 0 {
+		if rest := batch[p.tx.late:]; len(rest) > 0 {
 			p.requeue(q, rest)
 		}
 	default:
 		p.requeue(q, batch)
-		q.limit = at
+		p.tx.limit = at
 	}
 }
 
 // comeBackTx records that a transaction has ended. It reports whether its partition is still held; if not, the batch is dropped.
 func (s *Schedule[M]) comeBackTx(batch []*Item[M]) bool {
 	s.returned(batch)
-	return batch[0].partition.comeBack(batch)
+	p := batch[0].partition
+	if p.tx.is(batch[0].queue) {
+		p.settling = false
+		clear(p.tx.working)
+	}
+	return p.comeBack(batch)
 }
 
 // endCallTx ends the processing of a transaction, for which settlements may have waited.
