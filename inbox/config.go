@@ -41,9 +41,9 @@ type ConsumerConfig struct {
 	Concurrency, RetryConcurrency int
 	// Batch is the largest number of messages in one transaction. If one of several fails, the transaction is run again
 	// with a savepoint for each message, so that only the failed one is undone: handlers may run twice, which counts as
-	// one attempt. Transactions are also limited to a third of LeaseTTL: they start with few messages and grow while they
-	// are fast; one that takes longer is rolled back and run again with as many messages as it had time for. Default: 1
-	// with ByID, 100 with ByPosition and for a log.
+	// one attempt. Transactions start with 16 messages. Later ones have twice as many while they take less than 50 ms, and
+	// half as many when they take longer than 200 ms. One that takes a third of LeaseTTL is rolled back and run again with as
+	// many messages as it had time for. Default: 1 with ByID, 100 with ByPosition and for a log.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes limit the messages that the consumer holds in memory; the last read may exceed
 	// MaxInFlightBytes. From a log, half as many more are read ahead. Defaults: 1,024 and 16 MiB.

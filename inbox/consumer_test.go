@@ -45,10 +45,21 @@ func started(t *testing.T, b *memorybroker.Broker, source memorybroker.Subscribe
 	return startedOn(t, memory.New(memory.Config{}), b, source, cfg, h)
 }
 
+// startedFrom runs a consumer that reads a topic as a log.
+func startedFrom(t *testing.T, b *memorybroker.Broker, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+	t.Helper()
+	return run(t, memory.New(memory.Config{}), b, memorybroker.SubscriberConfig{Topics: []string{"t"}, Partitions: 1}, cfg, h)
+}
+
 // startedOn is started on a store.
 func startedOn(t *testing.T, s *memory.Store, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
 	t.Helper()
 	source.Group, source.Topics, source.Partitions = "view", []string{"t"}, 1
+	return run(t, s, b, source, cfg, h)
+}
+
+func run(t *testing.T, s *memory.Store, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+	t.Helper()
 	subscriber, err := b.Subscriber(source)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +69,7 @@ func startedOn(t *testing.T, s *memory.Store, b *memorybroker.Broker, source mem
 		t.Fatal(err)
 	}
 	log := &text{}
-	cfg.Name, cfg.Logger = "view", slog.New(slog.NewTextHandler(log, nil))
+	cfg.Name, cfg.Logger = "view", slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c, err := inbox.NewConsumer(in, subscriber, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +160,14 @@ func TestStats(t *testing.T) {
 		if said := log.String(); !strings.Contains(said, `reason=refused cause="dead: refused: no"`) {
 			t.Errorf("the log does not say of what the message died:\n%s", said)
 		}
+		for _, line := range []string{
+			`level=DEBUG msg="message is a duplicate" consumer=view message=1 type=t key=good`,
+			`level=DEBUG msg="message is skipped" consumer=view message=7 type=another`,
+		} {
+			if said := log.String(); strings.Count(said, line) != 1 {
+				t.Errorf("the log has not %q once:\n%s", line, said)
+			}
+		}
 		time.Sleep(time.Hour)
 		want.Applied, want.Failed = 5, 3
 		if got := c.Stats(); got != want {
@@ -205,6 +224,45 @@ func TestTransactionIsBoundedByTime(t *testing.T) {
 			t.Errorf("quick messages share a transaction by %d at most", largest)
 		}
 	})
+}
+
+// TestSlowHandlersRunAtOnce: no worker keeps messages that another one could begin.
+func TestSlowHandlersRunAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []time.Duration{2 * time.Millisecond, 20 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			const n, workers = 4_000, 16
+			b := newBroker(t)
+			var msgs []*postrider.Message
+			for i := range n {
+				msgs = append(msgs, &postrider.Message{ID: fmt.Sprint(i), Type: "t", Topic: "t", Source: "s", Key: fmt.Sprint(i), Time: time.Now()})
+			}
+			if err := errors.Join(b.Publish(t.Context(), msgs)...); err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			var began, ended time.Time
+			c, log := startedFrom(t, b, inbox.ConsumerConfig{Concurrency: workers}, func(context.Context, *memory.Tx, *postrider.Message) error {
+				mu.Lock()
+				if began.IsZero() {
+					began = time.Now()
+				}
+				mu.Unlock()
+				time.Sleep(takes)
+				mu.Lock()
+				defer mu.Unlock()
+				ended = time.Now()
+				return nil
+			})
+			time.Sleep(3 * n / workers * takes)
+			if got := c.Stats(); got.Applied != n {
+				t.Fatalf("%+v\n%s", got, log)
+			}
+			if took, least := ended.Sub(began), n/workers*takes; float64(least) < 0.85*float64(took) {
+				t.Errorf("handlers of %s took %s together, at least %s: %.2f of the most possible", takes, took, least, float64(least)/float64(took))
+			}
+		})
+	}
 }
 
 // endingStore ends the context of the consumer during its first access to the database.

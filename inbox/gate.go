@@ -8,9 +8,10 @@ func (c *Consumer[Tx]) closed() bool {
 	return n == 0
 }
 
-// admitted returns how many messages may be started now, up to a batch. Messages in transactions may not have reached the gate yet.
+// admitted returns how many messages may be started now, up to what one transaction has time for. Messages in transactions may not
+// have reached the gate yet.
 func (c *Consumer[Tx]) admitted() int {
-	free, _ := c.retries.Allow(c.cfg.Batch + c.running)
+	free, _ := c.retries.Allow(min(c.cfg.Batch, int(c.fits.Load())) + c.running)
 	return max(free-c.running, 0)
 }
 

@@ -314,7 +314,7 @@ type watchedStore[Tx any] struct {
 	src *logSource[Tx]
 }
 
-// Wraps says to a relay that another consumer of the name has the same store.
+// Wraps implements store.Wrapper.
 func (s watchedStore[Tx]) Wraps() any { return s.parkedStore }
 
 // Heartbeat implements store.Leases.

@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -72,14 +70,23 @@ func (c *Consumer[Tx]) process(batch []*item) {
 	c.requeue(batch, left, wait)
 }
 
-// firstFit is how many messages the first transactions take.
-const firstFit = 16
+// firstFit is how many messages the first transactions take. While transactions take less than growBelow, later ones take twice as
+// many; when they take longer than shrinkAbove, half as many, down to firstFit.
+const (
+	firstFit    = 16
+	growBelow   = 50 * time.Millisecond
+	shrinkAbove = 4 * growBelow
+)
 
-// fitted records that a transaction with n messages was committed, and how long it took. If it had the maximum number and
-// took at most a quarter of the available time, later ones take twice as many.
+// fitted records that a transaction with the maximum number of messages, n, was committed, and how long it took.
 func (c *Consumer[Tx]) fitted(n int, took time.Duration) {
-	if fits := c.fits.Load(); int64(n) == fits && n < c.cfg.Batch && took < c.cfg.batchTime()/4 {
+	fits := c.fits.Load()
+	switch {
+	case int64(n) != fits:
+	case took < growBelow && n < c.cfg.Batch:
 		c.fits.CompareAndSwap(fits, 2*fits)
+	case took > shrinkAbove && n > firstFit:
+		c.fits.CompareAndSwap(fits, max(fits/2, firstFit))
 	}
 }
 
@@ -268,15 +275,6 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 		if c.cfg.Dedup == ByID {
 			c.in.count(ends[it] != duplicate)
 		}
-		if ends[it] == deadLettered || ends[it] == discarded {
-			m, level, text := it.msg, slog.LevelError, "message is dead"
-			if ends[it] == discarded {
-				level, text = slog.LevelWarn, "message is discarded"
-			}
-			cause, _, _ := strings.Cut(it.fate.cause, "\n") // a panic's cause continues with its stack
-			fields := append([]any{"consumer", c.cfg.Name}, attempt.LogFields(m, m.Key)...)
-			c.cfg.Logger.Log(c.life, level, text, append(fields, "attempts", len(it.failures), "reason", it.fate.reason, "cause", cause)...)
-		}
 	}
 	c.store.Wake() // for messages that handlers published, and parked ones that are due
 	c.acknowledge(batch, ends)
@@ -287,6 +285,7 @@ func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.calls), settleTimeout)
 	defer cancel()
 	for _, it := range batch {
+		c.logEnd(it, ends[it])
 		var err error
 		if it.standsIn { // a broker with dead letters of its own keeps there what is not stored here
 			err = it.delivery.Reject(ctx, it.fate.reason)
