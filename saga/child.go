@@ -13,7 +13,8 @@ import (
 // Child starts an instance of another saga, with data of type C, and waits for its end: completed, the step is done; compensated, it is
 // refused. The instance is started in the transaction of the step, so there is one if and only if the step has begun. To undo the step is to
 // turn that instance back, also if it is completed. It has no timeout: what limits it is the Deadline of the other saga, and if it
-// is stuck, an operator decides about it. Wait and Get take its ID, which `postrider saga show` has at the step.
+// is stuck, an operator decides about it. Wait and Get take its ID, which `postrider saga show` has at the step. The message that tells
+// its end has its data, so the MaxPayload of the outbox must not be less than Config.MaxState.
 type Child[D, C any] struct {
 	Name string
 	// OnlyIf skips the step if it returns false. Default: the step always runs.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/saga/internal/machine"
 )
 
@@ -23,6 +24,9 @@ type Definition[D any] struct {
 	Deadline time.Duration
 	// Steps run one after another. Required.
 	Steps []Step[D]
+	// Upgrade makes the data of an instance that migrates from another version those of this one, as Operation.To asks for. Default:
+	// they are read as they are.
+	Upgrade func(from int, data json.RawMessage) (D, error)
 	// OnCompleted and OnCompensated announce the end, in the transaction that records it. Default: no announcement.
 	OnCompleted, OnCompensated Announcement[D]
 }
@@ -69,6 +73,18 @@ func (d Definition[D]) Compile() (*machine.Definition, error) {
 	}
 	if d.Key != nil {
 		m.Key = func(data any) string { return d.Key(*data.(*D)) }
+	}
+	if d.Upgrade != nil {
+		m.Upgrade = func(from int, data json.RawMessage) (text json.RawMessage, err error) {
+			err = protect.Call(func() error {
+				upgraded, err := d.Upgrade(from, data)
+				if err == nil {
+					text, err = encode(&upgraded)
+				}
+				return err
+			}, func(v any, _ string) error { return fmt.Errorf("panic: %v", v) })
+			return text, err
+		}
 	}
 	if err := m.Complete(); err != nil {
 		return nil, err

@@ -101,6 +101,10 @@ func (e *Engine[Tx]) fits(s *machine.Step) error {
 		if own := e.sagas[s.Child.Name][s.Child.Version]; own == nil || own.Hash() != s.Child.Hash() {
 			return fmt.Errorf("step %s: register saga %s v%d before, with the same steps", s.Path, s.Child.Name, s.Child.Version)
 		}
+		answer := &postrider.Message{Type: typeEnded, Topic: e.Topic(), Payload: make([]byte, e.cfg.MaxState)}
+		if err := e.box.Check(answer); err != nil {
+			return fmt.Errorf("step %s: the data of a child may have MaxState (%d) bytes, which the outbox does not take: %w", s.Path, e.cfg.MaxState, err)
+		}
 	}
 	return nil
 }

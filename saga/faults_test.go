@@ -270,3 +270,49 @@ func TestParticipantRemovesRecords(t *testing.T) {
 		}
 	})
 }
+
+// TestAnswersOfInstancesAreNotLost: nothing repeats what instances tell each other, so it waits however it fails. A reply or a verb is an
+// attempt.
+func TestAnswersOfInstancesAreNotLost(t *testing.T) {
+	t.Parallel()
+	e := &Engine[*memory.Tx]{cfg: Config{Logger: quiet}}
+	for messageType, want := range map[string]postrider.OutcomeKind{
+		typeEnded: postrider.Snoozed, typeParent: postrider.Snoozed, typeTimer: postrider.Snoozed, typeReply: postrider.Retried, typeVerb: postrider.Retried,
+	} {
+		m := &postrider.Message{Type: messageType}
+		if got := postrider.OutcomeOf(e.uncounted(m, errors.New("the data cannot be read"))).Kind; got != want {
+			t.Errorf("%s that fails is %v, want %v", messageType, got, want)
+		}
+	}
+}
+
+// TestChildDataFitTheOutbox: the data of a child are in the message that tells its end, so the outbox must take them.
+func TestChildDataFitTheOutbox(t *testing.T) {
+	t.Parallel()
+	s := memory.New(memory.Config{})
+	box, err := outbox.New(s, outbox.Config{Source: "shop", MaxPayload: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]bool{1000: true, 1001: false} {
+		e, err := New[*memory.Tx](s, box, Config{Name: "shop", MaxState: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paying := Definition[keyed]{Name: "payment", Version: 1, Steps: []Step[keyed]{asking()}}
+		_, err = Register(e, paying)
+		if err == nil {
+			_, err = Register(e, Definition[keyed]{Name: "order", Version: 1, Steps: []Step[keyed]{
+				Child[keyed, keyed]{Name: "pay", Saga: paying, Data: func(k keyed) keyed { return k }},
+			}})
+		}
+		if (err == nil) != want {
+			t.Errorf("MaxState %d, and an outbox that takes 1,000 bytes: %v", size, err)
+		}
+	}
+}
+
+// asking is a step that waits for a person.
+func asking() Step[keyed] {
+	return Ask[keyed]{Name: "review", Question: func(keyed) string { return "?" }, Options: []string{"yes"}, Timeout: NoTimeout}
+}

@@ -35,12 +35,13 @@ func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) er
 }
 
 // uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's. A
-// timer is not dead-lettered however it fails, since nothing else wakes its instance.
+// timer is not dead-lettered however it fails, nor is what instances tell each other: nothing else wakes the one that waits for it.
 func (e *Engine[Tx]) uncounted(m *postrider.Message, err error) error {
 	if postrider.OutcomeOf(err).Kind != postrider.Retried {
 		return err
 	}
-	if _, ofStore := errors.AsType[storeError](err); !ofStore && m.Type != typeTimer {
+	repeated := m.Type != typeTimer && m.Type != typeEnded && m.Type != typeParent // or its sender is told
+	if _, ofStore := errors.AsType[storeError](err); !ofStore && repeated {
 		return err
 	}
 	e.cfg.Logger.Warn("saga: a message fails and is tried again", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID], "error", err)
@@ -63,7 +64,7 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 	case stored == nil:
 		return e.notFound(m)
 	}
-	t, r, err := e.prepare(stored, m)
+	t, r, err := e.prepare(ctx, stored, m, input.Verb)
 	if err != nil {
 		return err
 	}
@@ -105,8 +106,14 @@ func (e *Engine[Tx]) rulesOf(in *store.SagaInstance) machine.Rules {
 
 // prepare begins the transition of an instance for a message. A message whose rules this process does not have waits for a process
 // that has them.
-func (e *Engine[Tx]) prepare(stored *store.SagaInstance, m *postrider.Message) (*transition, machine.Rules, error) {
+func (e *Engine[Tx]) prepare(ctx context.Context, stored *store.SagaInstance, m *postrider.Message, v *machine.Verb) (*transition, machine.Rules, error) {
 	r := e.rulesOf(stored)
+	if v != nil && v.Kind == machine.VerbMigrate && stored.Kind == store.SagaOrchestrated {
+		var err error
+		if r, err = e.target(ctx, stored, v, r); err != nil {
+			return nil, nil, err
+		}
+	}
 	if r == nil {
 		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
 			"waits for a process that has it", "engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "hash", stored.Hash,
@@ -139,6 +146,12 @@ func (e *Engine[Tx]) advance(ctx context.Context, tx Tx, r machine.Rules, t *tra
 	}
 	if t.after.State.Ended != "" {
 		e.waiters.ending(t.identity.ID)
+	}
+	if v := input.Verb; v != nil && v.Kind == machine.VerbMigrate && t.out.Refused == "" {
+		t.identity.Version, t.identity.Hash = v.To, r.Hash()
+		if err := e.store.SetSagaVersion(ctx, tx, t.identity.Run, v.To, r.Hash()); err != nil {
+			return storeError{fmt.Errorf("set the version of instance %s: %w", t.identity.ID, err)}
+		}
 	}
 	return e.save(ctx, tx, t)
 }
@@ -212,9 +225,12 @@ func (e *Engine[Tx]) runLocal(
 	bounded, cancel := context.WithTimeout(ctx, e.cfg.LocalTimeout)
 	defer cancel()
 	err = e.store.Savepoint(bounded, tx, func(ctx context.Context, tx Tx) error {
-		return protect.Call(func() error { return run(ctx, tx, local.Data) }, func(v any, stack string) error {
-			return fmt.Errorf("panic: %v\n%s", v, stack)
-		})
+		return protect.Call(func() (err error) {
+			if err = run(ctx, tx, local.Data); err == nil {
+				reply.Data, err = local.Result()
+			}
+			return err
+		}, func(v any, stack string) error { return fmt.Errorf("panic: %v\n%s", v, stack) })
 	})
 	if bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, store.ErrUndone) { // a driver may close the connection then
 		e.mu.Lock()
@@ -222,7 +238,7 @@ func (e *Engine[Tx]) runLocal(
 		e.mu.Unlock()
 		return true, errors.Join(postrider.Snooze(time.Millisecond), err)
 	}
-	return true, e.localOutcome(ctx, err, local, reply)
+	return true, localOutcome(ctx, err, reply)
 }
 
 // tookTooLong says whether the local step of a message took too long and undid its transaction, so that only this process knows it.
@@ -236,17 +252,11 @@ func (e *Engine[Tx]) tookTooLong(message string) bool {
 }
 
 // localOutcome completes the reply of a local step. An error that undoes the whole transaction is returned.
-func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, local machine.LocalRun, reply *machine.Reply) error {
+func localOutcome(ctx context.Context, err error, reply *machine.Reply) error {
 	refused, isRefusal := errors.AsType[*machine.RefusalError](err)
 	switch {
 	case err == nil:
-		if reply.Data, err = encode(local.Data); err == nil && len(reply.Data) > local.Limit {
-			err = fmt.Errorf("the data would have %d bytes, more than MaxState (%d)", len(reply.Data), e.cfg.MaxState)
-		}
-		if err == nil {
-			return nil
-		}
-		reply.Outcome, reply.Refusal, reply.Data = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}, nil
+		return nil
 	case errors.Is(err, store.ErrUndone) || ctx.Err() != nil:
 		return storeError{err}
 	case isRefusal && reply.Outcome == machine.OutcomeDone:
@@ -254,6 +264,7 @@ func (e *Engine[Tx]) localOutcome(ctx context.Context, err error, local machine.
 	default:
 		reply.Outcome, reply.Refusal = machine.OutcomeFailed, machine.Refusal{Reason: "failed", Text: err.Error()}
 	}
+	reply.Data = nil
 	return nil
 }
 

@@ -131,9 +131,12 @@ func verbMessage(engine, id string, v machine.Verb) (*postrider.Message, error) 
 	if err != nil {
 		return nil, err
 	}
+	key := keyOf(id)
+	if v.Kind == machine.VerbMigrate { // the other messages of the instance may wait for a version that no process has
+		key = "migrate/" + key
+	}
 	return &postrider.Message{
-		ID: postrider.NewID(), Type: typeVerb, Topic: topicPrefix + engine, Key: keyOf(id), Payload: payload,
-		Headers: map[string]string{headerID: id},
+		ID: postrider.NewID(), Type: typeVerb, Topic: topicPrefix + engine, Key: key, Payload: payload, Headers: map[string]string{headerID: id},
 	}, nil
 }
 

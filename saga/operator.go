@@ -60,6 +60,17 @@ func (o *Operator) Plan(ctx context.Context, id string, op Operation) (Plan, err
 		return Plan{}, err
 	}
 	v := op.verb()
+	if from, is := d.(*machine.Definition); is && op.Verb == Migrate {
+		v.From = from
+		d, err = o.reported(ctx, in.Saga, op.To, "")
+		switch {
+		case errors.Is(err, ErrNoDefinition):
+			why := fmt.Sprintf("no process has reported version %d of saga %s", op.To, in.Saga)
+			return Plan{Rev: in.Rev, Refused: why, Before: in.Status, After: in.Status}, nil
+		case err != nil:
+			return Plan{}, err
+		}
+	}
 	if len(v.Patch) > 0 {
 		v.Patch = json.RawMessage("{}") // it is not applied here
 	}
@@ -109,17 +120,21 @@ func (o *Operator) read(ctx context.Context, id string) (store.SagaInstance, mac
 	if err != nil {
 		return in, nil, err
 	}
+	d, err := o.reported(ctx, in.Saga, in.Version, in.Hash)
+	return in, d, err
+}
+
+// reported returns a definition that a process has reported.
+func (o *Operator) reported(ctx context.Context, saga string, version int, hash string) (machine.Rules, error) {
 	all, err := o.reader.SagaDefinitions(ctx)
 	if err != nil {
-		return in, nil, fmt.Errorf("read definitions: %w", err)
+		return nil, fmt.Errorf("read definitions: %w", err)
 	}
-	for _, stored := range all {
-		if stored.Saga == in.Saga && stored.Version == in.Version && stored.Hash == in.Hash {
-			d, err := machine.RulesFromGraph(stored.Graph)
-			return in, d, err
-		}
+	d, err := reportedRules(all, saga, version, hash)
+	if err == nil && d == nil {
+		err = fmt.Errorf("saga %s v%d: %w", saga, version, ErrNoDefinition)
 	}
-	return in, nil, fmt.Errorf("instance %s, saga %s v%d: %w", id, in.Saga, in.Version, ErrNoDefinition)
+	return d, err
 }
 
 // Message returns the message that asks for an operation on an instance. Publish it through an outbox of the engine's database; its

@@ -162,7 +162,7 @@ func trackedIDs(name, identity string) [2]string {
 
 // trackNext makes the transition of an instance that exists.
 func (e *Engine[Tx]) trackNext(ctx context.Context, tx Tx, m *postrider.Message, stored *store.SagaInstance) error {
-	t, r, err := e.prepare(stored, m)
+	t, r, err := e.prepare(ctx, stored, m, nil)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,9 @@ const (
 	Edit = Verb(machine.VerbEdit)
 	// AnswerAsk answers an Ask with Option.
 	AnswerAsk = Verb(machine.VerbAnswer)
+	// Migrate lets the instance continue with another version of its definition, To, in which everything that it has reached is
+	// the same. Its data go through the Upgrade of that version.
+	Migrate = Verb(machine.VerbMigrate)
 )
 
 // Operation is a verb with what it needs.
@@ -58,6 +61,8 @@ type Operation struct {
 	Option string
 	// Patch is a JSON merge patch (RFC 7396) of the data, for Edit and Done.
 	Patch json.RawMessage
+	// To is the version that Migrate leads to.
+	To int
 }
 
 // maxText is the largest size of a key, an actor and the path of a step.
@@ -85,6 +90,9 @@ func (o Operation) message(engine, id string) (*postrider.Message, error) {
 	if o.Verb == "" || o.Actor == "" || o.Reason == "" {
 		return nil, fmt.Errorf("saga: an operation on instance %s needs a Verb, an Actor and a Reason", id)
 	}
+	if (o.Verb == Migrate) != (o.To > 0) {
+		return nil, fmt.Errorf("saga: an operation on instance %s needs To, a version, if it is to migrate, and only then", id)
+	}
 	for name, text := range map[string]string{"Actor": o.Actor, "Step": o.Step, "Reason": o.Reason} {
 		if !storable(text) || name != "Reason" && len(text) > maxText {
 			return nil, fmt.Errorf("saga: the %s of an operation on instance %s must be UTF-8 without NUL; Actor and Step have at most %d bytes", name, id, maxText)
@@ -99,7 +107,7 @@ func (o Operation) message(engine, id string) (*postrider.Message, error) {
 
 func (o Operation) verb() machine.Verb {
 	return machine.Verb{
-		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch,
+		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch, To: o.To,
 	}
 }
 

@@ -252,6 +252,24 @@ func localStep[Tx any](w *world[Tx]) {
 	w.ledger(nil)
 }
 
+// localTooLarge: a local step whose data cannot be kept has no effect, however often it is tried.
+func localTooLarge[Tx any](w *world[Tx]) {
+	s := w.register(define(w.localStep("book", nil), saga.Local[order, Tx]{
+		Name: "grow", NoUndo: true,
+		Do: func(ctx context.Context, tx Tx, o *order) error {
+			o.Parcel = strings.Repeat("x", 300<<10) // more than MaxState
+			return effect(ctx, tx, w.box, "do", "grow")
+		},
+	}))
+	w.runEngine()
+	w.start(s, order{ID: "42"})
+	if r := w.ends(s, "42", saga.Compensated); r.Cause == nil || r.Cause.Kind != saga.CauseFailed || !strings.Contains(r.Cause.Text, "MaxState") {
+		w.Errorf("cause %+v, want the size of the data", r.Cause)
+	}
+	w.has("42", "attempt.failed grow", 3)
+	w.ledger(nil)
+}
+
 // localMessageLost: the message that runs a local step is dead-lettered; the step is run again after its timeout.
 func localMessageLost[Tx any](w *world[Tx]) {
 	w.engine = w.newEngine(func(c *saga.Config) { c.StepTimeout = 2 * time.Second })

@@ -2,6 +2,7 @@ package scenariotest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,6 +73,52 @@ func deploy[Tx any](w *world[Tx]) {
 		w.ends(sagas[1], fmt.Sprint("v2 ", i), saga.Completed)
 	}
 	w.ledger(map[string]int{"reserve": 2 * n, "charge": n})
+}
+
+// migrate: the only process does not have the version of an instance any more, and an operator lets it continue with the next one, behind
+// whose back a signal waits. What was done is not done again, and it is undone by the new version.
+func migrate[Tx any](w *world[Tx]) {
+	first := define(reserveStep(), reviewStep(time.Hour))
+	second := define(reserveStep(), reviewStep(time.Hour), chargeStep())
+	second.Version = 2
+	second.Upgrade = func(from int, data json.RawMessage) (o order, err error) {
+		err = json.Unmarshal(data, &o)
+		o.Method = fmt.Sprint("upgraded from ", from)
+		return o, err
+	}
+	s := w.process("engine", first)[0]
+	w.run("ledger", []string{"effects", "announcements"}, w.count)
+	w.runParticipants()
+	for _, id := range []string{"41", "42"} {
+		w.start(s, order{ID: id})
+		w.becomes(s, id, "waiting for a signal", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "review" })
+	}
+	w.reported(1)
+	s = w.process("engine", second)[0]
+	w.signal("41", "s")
+	w.onDo("charge", func(_ Tx, m *postrider.Message) error {
+		if strings.Contains(string(m.Payload), "42") {
+			return saga.Refuse("limit", nil)
+		}
+		return nil
+	})
+	for _, id := range []string{"41", "42"} {
+		if why := w.operate(id, saga.Operation{Verb: saga.Migrate, To: 2}); why != "" {
+			w.Errorf("the migration of %s is refused: %s", id, why)
+		}
+		w.has(id, "migrated", 1)
+	}
+	w.signal("42", "s")
+	if r := w.ends(s, "41", saga.Completed); r.Data.Payment != "charge of 41" || r.Data.Method != "upgraded from 1" {
+		w.Errorf("data %+v, want those of version 2", r.Data)
+	}
+	w.ends(s, "42", saga.Compensated)
+	w.ledger(map[string]int{"reserve": 1, "charge": 1})
+	in, err := w.store.ShowSaga(w.Context(), "41")
+	w.must(err)
+	if in.Version != 2 {
+		w.Errorf("the instance has version %d, want 2", in.Version)
+	}
 }
 
 // timerMeetsReply: replies arrive about when the timeout does, at two processes of the engine. The first that commits decides.

@@ -13,6 +13,8 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A34 deploy":                      deploy[Tx],
 		"maintenance":                     maintains[Tx],
 		"local step takes too long":       localTakesTooLong[Tx],
+		"A36 migrate":                     migrate[Tx],
+		"local step leaves too much":      localTooLarge[Tx],
 		"A06 deadline":                    deadline[Tx],
 		"A08 caller waits":                callerWaits[Tx],
 		"A09 restart":                     restart[Tx],
@@ -66,4 +68,11 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A41 tracker away":                trackerAway[Tx],
 		"A42 undo missing":                undoMissing[Tx],
 	}
+}
+
+// again are the scenarios that together start, move and end sagas in every kind of transaction, and in which processes and operators meet.
+var again = []string{
+	"A01 happy path", "A02 start is atomic", "A07 timer meets reply", "A09 restart", "A14 duplicates", "A17 undo fails for good",
+	"A23 each line is a local step", "A24 child is undone", "A26 a person decides", "A30 two operators", "A38 events, undos observed",
+	"A40 event missing", "local step fails and is undone", "maintenance", "between services, by a broker",
 }

@@ -34,11 +34,26 @@ type Kit[Tx any] struct {
 	Open func(t testing.TB) Store[Tx]
 	// Bubble: the store works in a testing/synctest bubble, so that time is virtual.
 	Bubble bool
+	// Again is for another server, or another way to access one, once a server has passed every scenario: what decides is the same code
+	// above every store, so a fraction of the scenarios runs. storetest.Sagas tests the store itself.
+	Again bool
 }
 
-// Run runs every scenario on a store.
+// Run runs every scenario on a store, unless Kit.Again chooses.
 func Run[Tx any](t *testing.T, k Kit[Tx]) {
-	for name, scenario := range scenarios[Tx]() {
+	all := scenarios[Tx]()
+	for _, name := range again {
+		if all[name] == nil {
+			t.Errorf("there is no scenario %q", name)
+		}
+	}
+	if k.Bubble {
+		maps.Copy(all, virtualScenarios[Tx]())
+	}
+	for name, scenario := range all {
+		if k.Again && !slices.Contains(again, name) {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !k.Bubble {

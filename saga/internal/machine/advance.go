@@ -30,6 +30,11 @@ type transition struct {
 // read the data.
 func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Output, error) {
 	in.State = in.State.clone()
+	if v := input.Verb; v != nil && v.Kind == VerbMigrate {
+		if out, refused := d.migrate(p, &in, v); refused {
+			return in, out, nil
+		}
+	}
 	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, d: d.For(&in.State), items: make(map[*Item]*scope)}
 	t.root = scope{ItemCodec: ItemCodec{d.Decode, d.Encode}, json: &in.Data}
 	var err error

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 )
@@ -57,6 +58,30 @@ func TestChildIsStartedOnce(t *testing.T) {
 	before := in.State.Steps["pay"].Child
 	if in = next(t, d, in, says(VerbRetry, "pay")); in.State.Steps["pay"].Child == before {
 		t.Error("after a refusal, a retry starts the same child again")
+	}
+}
+
+// TestChildAnswerIsNotLost: an answer that cannot be read leaves the step to an operator, since there is no other and no timeout. A retry
+// asks for it again.
+func TestChildAnswerIsNotLost(t *testing.T) {
+	t.Parallel()
+	d := saga(t, started(saga(t, requested("charge"))), requested("mail"))
+	readable, garbled := answer("pay", OutcomeDone), answer("pay", OutcomeDone)
+	readable.Reply.Payload, garbled.Reply.Payload = []byte(`{"paid": true}`), []byte(`{"paid"`)
+	in := after(t, d, `{}`, garbled)
+	if st := in.State.Steps["pay"]; st.Status != StepStuck || !st.Owed || st.Reason == "" {
+		t.Fatalf("the step is %+v, want it stuck, and owed", st)
+	}
+	in, out, err := d.Advance(testPolicy, in, says(VerbRetry, "pay"))
+	if err != nil || len(out.Commands) != 1 || out.Commands[0].Child == nil {
+		t.Fatalf("a retry results in %+v (%v), want the child to be asked", out.Commands, err)
+	}
+	in = next(t, d, in, readable)
+	if string(in.Data) != `{"paid":true}` {
+		t.Errorf("the data are %s", in.Data)
+	}
+	if _, _, err := d.Advance(testPolicy, in, garbled); !errors.Is(err, ErrInput) {
+		t.Errorf("another one after the step is done: %v, want %v", err, ErrInput)
 	}
 }
 

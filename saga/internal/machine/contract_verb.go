@@ -4,6 +4,8 @@ import "fmt"
 
 func (t *tracking) forbids(v *Verb) string {
 	switch {
+	case v.Kind == VerbMigrate:
+		return fmt.Sprintf("saga %s is tracked by a contract, and continues with the version that it began with", t.c.Name)
 	case v.Kind == VerbEdit || v.Kind == VerbAnswer:
 		return fmt.Sprintf("saga %s is tracked by a contract, which has no data of its own and asks nobody: %s is for sagas with a definition", t.c.Name, v.Kind)
 	case len(v.Patch) > 0:

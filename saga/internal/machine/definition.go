@@ -24,6 +24,8 @@ type Definition struct {
 	// Decode returns a pointer to the data; Encode is its inverse.
 	Decode func(json []byte) (any, error)
 	Encode func(data any) ([]byte, error)
+	// Upgrade makes the data of an instance of another version those of this one; nil means that they are the same.
+	Upgrade Upgrade
 	// OnCompleted and OnCompensated build the message that announces the end; nil means none.
 	OnCompleted, OnCompensated Builder
 

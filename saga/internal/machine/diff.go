@@ -54,7 +54,12 @@ func Classify(d Rules, s *State, build []Rules) (Class, string) {
 	if own != nil {
 		return ClassStops, fmt.Sprintf("version %d of the build has another structure: give it a new version", version)
 	}
-	return ClassStops, fmt.Sprintf("the build does not have version %d", version)
+	why := fmt.Sprintf("the build does not have version %d", version)
+	from, isDefinition := d.(*Definition)
+	if to, is := newest.(*Definition); is && isDefinition && to.Takes(from, s) == nil {
+		why += fmt.Sprintf(", and can migrate it to version %d", last)
+	}
+	return ClassStops, why
 }
 
 func (d *Definition) canUndo(path string) bool {

@@ -229,9 +229,10 @@ func (s *Step) window() int {
 // LocalRun is what the engine needs to run a local step of an instance.
 type LocalRun struct {
 	Step *Step
-	// Data are those that the step takes; they may grow to Limit bytes.
+	// Data are those that the step takes.
 	Data  any
-	Limit int
+	codec ItemCodec
+	limit int // bytes, of the data as the step leaves them
 }
 
 // Local returns the local step with a path, for an instance whose data may have maxState bytes.
@@ -248,5 +249,20 @@ func (d *Definition) Local(in *Instance, path string, maxState int) (LocalRun, e
 		return LocalRun{}, fmt.Errorf("read the data of instance %s for step %s: %w", in.ID, path, err)
 	}
 	size := in.State.size(in.Data)
-	return LocalRun{Step: s, Data: data, Limit: max(maxState, size) - size + len(*sc.json)}, nil
+	return LocalRun{Step: s, Data: data, codec: sc.ItemCodec, limit: max(maxState, size) - size + len(*sc.json)}, nil
+}
+
+// Result returns the data as the step has left them. Its error says why they cannot be kept: roll back what the step did.
+func (r LocalRun) Result() (json.RawMessage, error) {
+	text, err := r.codec.Encode(r.Data)
+	if err != nil {
+		return nil, fmt.Errorf("encode the data: %w", err)
+	}
+	if len(text) > r.limit {
+		return nil, fmt.Errorf("the data would have %d bytes, %d more than MaxState lets them", len(text), len(text)-r.limit)
+	}
+	if _, err := r.codec.Decode(text); err != nil {
+		return nil, fmt.Errorf("decode the data again: %w", err)
+	}
+	return text, nil
 }

@@ -181,7 +181,7 @@ func TestEachMaxState(t *testing.T) {
 	d = saga(t, listed(2, 0, book))
 	in = start(d)
 	run, err := d.Local(&in, "lines[1]/book", p.MaxState)
-	if err != nil || run.Limit != p.MaxState-len(`{}`)-len(`{"n":2}`) || (*run.Data.(*map[string]any))["n"] != 1.0 {
+	if err != nil || run.limit != p.MaxState-len(`{}`)-len(`{"n":2}`) || (*run.Data.(*map[string]any))["n"] != 1.0 {
 		t.Errorf("a local step of item 1 gets %+v (%v)", run, err)
 	}
 }

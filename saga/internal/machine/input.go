@@ -80,6 +80,7 @@ const (
 	VerbResume     VerbKind = "resume"
 	VerbEdit       VerbKind = "edit"
 	VerbAnswer     VerbKind = "answer"
+	VerbMigrate    VerbKind = "migrate"
 )
 
 // Verb is an operator's verb.
@@ -98,6 +99,9 @@ type Verb struct {
 	Option string `json:"option,omitzero"`
 	// Patch is a JSON merge patch (RFC 7396) of the data, for edit and done.
 	Patch json.RawMessage `json:"patch,omitempty"`
+	// To is the version that an instance migrates to, and From the definition that it has; nil if that is not known.
+	To   int         `json:"to,omitzero"`
+	From *Definition `json:"-"`
 }
 
 // Output is what a transition does besides changing the instance.

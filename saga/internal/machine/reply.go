@@ -17,7 +17,7 @@ func (t *transition) reply(r *Reply) error {
 	}
 	if r.Outcome == OutcomeDone || r.Outcome == OutcomeCannotUndo {
 		if err := t.try(s, r.Payload); err != nil {
-			return err
+			return t.unreadable(s, st, err)
 		}
 		st.Seen = true
 	}
@@ -39,6 +39,15 @@ func (t *transition) reply(r *Reply) error {
 	default:
 		t.late(r, "the step is "+string(st.Status))
 	}
+	return nil
+}
+
+// unreadable handles an answer that cannot be decoded. A request is asked again or times out; a child answers once, so an operator decides.
+func (t *transition) unreadable(s *Step, st *StepState, err error) error {
+	if s.Kind != Child || t.s.Ended != "" || !st.open() {
+		return err
+	}
+	t.stuck(s.Path, st, err.Error())
 	return nil
 }
 

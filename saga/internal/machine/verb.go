@@ -28,7 +28,7 @@ type operated interface {
 func (t *advance) operate(o operated, v *Verb) {
 	switch why := o.forbids(v); {
 	case v.Rev > 0 && v.Rev != t.in.Rev:
-		t.refuse("the instance has moved on from revision %d to %d; look again and decide on that", v.Rev, t.in.Rev)
+		t.refuse(movedOn, v.Rev, t.in.Rev)
 	case why != "":
 		t.out.Refused = why
 	case t.s.Paused && (v.Kind == VerbRetry || v.Kind == VerbSkip || v.Kind == VerbDone):
@@ -38,6 +38,9 @@ func (t *advance) operate(o operated, v *Verb) {
 	}
 	t.record(v)
 }
+
+// movedOn is why a verb is refused that was decided on an older revision.
+const movedOn = "the instance has moved on from revision %d to %d; look again and decide on that"
 
 func (t *advance) decide(o operated, v *Verb) {
 	switch v.Kind {
@@ -61,6 +64,8 @@ func (t *advance) decide(o operated, v *Verb) {
 		o.edit(v)
 	case VerbRetry:
 		t.retry(o, v)
+	case VerbMigrate:
+		t.event("migrated", "", fmt.Sprintf("from version %d to %d", v.From.Version, v.To)) // see Definition.migrate
 	case VerbDone, VerbUndone, VerbSkip, VerbAnswer:
 		switch st := t.s.Steps[v.Step]; {
 		case st == nil:

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/bench/internal/report"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
+)
+
+const (
+	amongFew     = "Postrider, few instances wait"
+	amongMany    = "Postrider, 10 times as many instances wait as a run has messages"
+	manyEnded    = "Postrider, as many have ended"
+	timersAtOnce = "Postrider, timers that are due at once"
+
+	figureList  = "list"  // ms, the stuck instances
+	figureCount = "count" // ms, the open instances
+)
+
+// waitingSuite takes transitions of some instances while many others wait or have ended.
+var waitingSuite = suite{
+	name: "saga-waiting", title: "Transitions of some instances while others wait, or have ended; one in a transaction", figure: figureRate, unit: "transitions/s",
+	slow: true, share: 0.01, also: append([]report.Column{
+		{Figure: figureStatements, Title: "idle statements/s"}, {Figure: figureList, Title: "list, ms"}, {Figure: figureCount, Title: "count, ms"},
+	}, sagaColumns...),
+	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
+		if err := b.database(ctx); err != nil {
+			return nil, err
+		}
+		if _, err := b.pool.Exec(ctx, "create extension if not exists pg_stat_statements"); err != nil {
+			return nil, err
+		}
+		many := 10 * b.options.messages
+		var entries []entry
+		for _, of := range []struct {
+			name, with, status string
+			n                  int
+		}{{amongFew, "", "running", 1000}, {amongMany, amongFew, "running", many}, {manyEnded, amongFew, "completed", many}} {
+			c := &crowd{transitions: transitions{b: b}}
+			if err := c.fill(ctx, of.status, of.n); err != nil {
+				return nil, err
+			}
+			entries = append(entries, entry{name: of.name, role: report.Ours, limit: of.with, prepare: c.prepare, run: c.run})
+		}
+		return entries, nil
+	},
+}
+
+// crowd is an engine with many instances that do nothing.
+type crowd struct {
+	transitions
+	started int
+}
+
+// fill makes copies of an instance that waits, or of one that has ended.
+func (c *crowd) fill(ctx context.Context, status string, n int) (err error) {
+	if c.s, err = newSagas(ctx, c.b, fulfilment(), 1); err != nil {
+		return err
+	}
+	if err := c.s.start(ctx, 0, 1); err != nil {
+		return err
+	}
+	c.started = 1
+	if status == "completed" {
+		for _, step := range orderSteps {
+			if err := c.s.answer(ctx, step); err != nil {
+				return err
+			}
+		}
+		if err := c.handle(ctx, 1, c.s.expectEnds(1).all); err != nil {
+			return err
+		}
+	}
+	c.s.commands = nil
+	var columns string
+	if err := c.b.pool.QueryRow(ctx, `select string_agg(quote_ident(attname), ', ') from pg_attribute
+		where attrelid = $1::text::regclass and attnum > 0 and not attisdropped and attname not in ('run', 'id')`, c.s.prefix+"sagas").Scan(&columns); err != nil {
+		return err
+	}
+	_, err = c.b.pool.Exec(ctx, fmt.Sprintf(`insert into %[1]ssagas (run, id, %[2]s)
+		select 'run-' || lpad(i::text, 10, '0'), 'other-' || i, %[2]s from %[1]ssagas, generate_series(1, %[3]d) i where status = '%[4]s'`,
+		c.s.prefix, columns, n, status))
+	if err == nil {
+		_, err = c.b.pool.Exec(ctx, "vacuum analyze "+c.s.prefix+"sagas")
+	}
+	return err
+}
+
+// prepare starts further instances, and answers their first step.
+func (c *crowd) prepare(ctx context.Context) error {
+	c.s.commands = nil
+	err := c.s.start(ctx, c.started, c.b.n)
+	if err == nil {
+		err = c.s.answer(ctx, "reserve")
+	}
+	c.started += c.b.n
+	return err
+}
+
+// run handles the answers, looks at the instances, and then waits.
+func (c *crowd) run(ctx context.Context) (report.Figures, error) {
+	r, err := c.s.engineRelay(relay.Config{Concurrency: 1, TxBatch: 1})
+	if err != nil {
+		return nil, err
+	}
+	done, idle := expectEffects(c.b.n), make(chan struct{})
+	c.s.observe(func(saga.Transitioned) { done.begin(); done.end() })
+	ended := make(chan error, 1)
+	go func() { ended <- runUntil(ctx, r, idle) }()
+	var figures report.Figures
+	select {
+	case <-done.all:
+		figures, err = c.look(ctx)
+		close(idle)
+		if runErr := <-ended; err == nil {
+			err = runErr
+		}
+	case err = <-ended:
+	}
+	if err != nil {
+		return nil, err
+	}
+	figures[figureRate] = float64(c.b.n) / done.ended.Sub(done.began).Seconds()
+	return figures, nil
+}
+
+// look measures what tools read, and the statements of an engine that has nothing to do.
+func (c *crowd) look(ctx context.Context) (report.Figures, error) {
+	began := time.Now()
+	if _, err := c.s.store.ListSagas(ctx, store.SagaFilter{Status: []store.SagaStatus{store.SagaStuck}}, "", 50); err != nil {
+		return nil, err
+	}
+	listed := time.Now()
+	if _, err := c.s.store.CountSagas(ctx); err != nil {
+		return nil, err
+	}
+	counted := time.Now()
+	var before, after int64
+	const settle, watch = time.Second, 4 * time.Second
+	for _, read := range []struct {
+		wait time.Duration
+		into *int64
+	}{{settle, &before}, {watch, &after}} {
+		select {
+		case <-time.After(read.wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err := c.b.pool.QueryRow(ctx, callsSQL).Scan(read.into); err != nil {
+			return nil, err
+		}
+	}
+	return report.Figures{
+		figureList: milliseconds(listed.Sub(began)), figureCount: milliseconds(counted.Sub(listed)),
+		figureStatements: float64(after-before) / watch.Seconds(),
+	}, nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// timersSuite lets the timeouts of many instances end at the same moment.
+var timersSuite = suite{
+	name: "saga-timers", title: "Instances whose timeouts end at the same moment", figure: figureRate, unit: "timers/s", share: 0.05, also: sagaColumns,
+	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
+		if err := b.database(ctx); err != nil {
+			return nil, err
+		}
+		t := &timers{b: b}
+		return []entry{{name: timersAtOnce, role: report.Ours, prepare: t.prepare, run: t.run}}, nil
+	},
+}
+
+type timers struct {
+	b *bundle
+	s *sagas
+}
+
+var resumed = postrider.Define[part]("order.resumed")
+
+// prepare starts instances that wait for an hour, parks their timers, and lets the hour pass.
+func (t *timers) prepare(ctx context.Context) (err error) {
+	asleep := saga.Definition[placedOrder]{Name: "asleep", Version: 1, Steps: []saga.Step[placedOrder]{
+		saga.Await[placedOrder, part]{Name: "sleep", Signal: resumed, Timeout: time.Hour, TimedOut: func(*placedOrder) {}},
+	}}
+	if t.s, err = newSagas(ctx, t.b, asleep, 0); err != nil {
+		return err
+	}
+	if err := t.s.start(ctx, 0, t.b.n); err != nil {
+		return err
+	}
+	r, err := t.s.engineRelay(relay.Config{})
+	if err != nil {
+		return err
+	}
+	parked := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var awaitErr error
+	go func() {
+		if awaitErr = t.b.await(ctx, fmt.Sprintf("select count(*) = %d from %sparked", t.b.n, t.s.prefix)); awaitErr == nil {
+			close(parked)
+		}
+	}()
+	if err := runUntil(ctx, r, parked); err != nil {
+		return err
+	}
+	if _, err := t.b.pool.Exec(ctx, fmt.Sprintf(`update %[1]ssagas set started_at = started_at - interval '2 hours';
+		update %[1]sparked set due_at = due_at - interval '2 hours'`, t.s.prefix)); err != nil {
+		return err
+	}
+	_, err = t.b.pool.Exec(ctx, "vacuum analyze")
+	return err
+}
+
+func (t *timers) run(ctx context.Context) (report.Figures, error) {
+	done := expectEffects(t.b.n)
+	t.s.observe(func(tr saga.Transitioned) {
+		if tr.Status.Ended() {
+			done.begin()
+			done.end()
+		}
+	})
+	r, err := t.s.engineRelay(relay.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if err := runUntil(ctx, r, done.all); err != nil {
+		return nil, err
+	}
+	return report.Figures{figureRate: float64(t.b.n) / done.ended.Sub(done.began).Seconds()}, t.s.ended(ctx, t.b.n, 0, false)
+}

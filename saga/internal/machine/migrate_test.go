@@ -1,0 +1,177 @@
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// migrating is the verb that leads from a definition to a version.
+func migrating(from *Definition, to int) Input {
+	return Input{Verb: &Verb{Kind: VerbMigrate, From: from, To: to, Actor: "ann", Reason: "test"}}
+}
+
+// second is a second version with these steps.
+func second(t *testing.T, steps ...*Step) *Definition {
+	t.Helper()
+	d := saga(t, steps...)
+	d.Version = 2
+	return d
+}
+
+func ways(card ...*Step) *Step {
+	return &Step{Kind: Choose, Name: "pay", Cases: []Case{{Name: "card", If: func(any) bool { return true }, Steps: card}, {Name: "other"}}}
+}
+
+// TestMigrate: an instance continues with a version in which everything that it has reached is the same, and with no other.
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	first := saga(t, requested("reserve"), ways(requested("charge")), requested("mail"))
+	charging := after(t, first, `{}`, answer("reserve", OutcomeDone))
+	mailing := after(t, first, `{}`, answer("reserve", OutcomeDone), answer("pay/card/charge", OutcomeDone))
+	noUndo := requested("reserve")
+	noUndo.NoUndo = true
+	for name, tt := range map[string]struct {
+		in   Instance
+		to   *Definition
+		want string // "" if it is not refused
+	}{
+		"a step after it":                {charging, second(t, requested("reserve"), ways(requested("charge")), requested("mail"), requested("note")), ""},
+		"another step after it":          {charging, second(t, requested("reserve"), ways(requested("charge")), requested("note")), ""},
+		"nothing after it":               {charging, second(t, requested("reserve"), ways(requested("charge"))), ""},
+		"a step in its case":             {charging, second(t, requested("reserve"), ways(requested("charge"), requested("note")), requested("mail")), ""},
+		"a step in the case before it":   {mailing, second(t, requested("reserve"), ways(requested("charge"), requested("note")), requested("mail")), "step pay is another"},
+		"a step before it":               {charging, second(t, requested("check"), requested("reserve"), ways(requested("charge")), requested("mail")), "step reserve in its place"},
+		"a step between":                 {charging, second(t, requested("reserve"), requested("check"), ways(requested("charge"))), "step pay in its place"},
+		"without a step that was done":   {charging, second(t, ways(requested("charge"))), "step reserve in its place"},
+		"without the step it waits for":  {mailing, second(t, requested("reserve"), ways(requested("charge"))), "step mail in its place"},
+		"without its case":               {charging, second(t, requested("reserve"), &Step{Kind: Choose, Name: "pay", Cases: []Case{{Name: "other"}}}), "case card"},
+		"without the undo of a step":     {charging, second(t, noUndo, ways(requested("charge"))), "step reserve is another"},
+		"a step that is the pivot there": {charging, second(t, pivotal(requested("reserve")), ways(requested("charge"))), "step reserve is another"},
+		"the same version":               {charging, saga(t, requested("reserve"), ways(requested("charge"))), "is of version 1"},
+	} {
+		in, out, err := tt.to.Advance(testPolicy, tt.in, migrating(first, 2))
+		if err != nil || (out.Refused == "") != (tt.want == "") || !strings.Contains(out.Refused, tt.want) {
+			t.Errorf("%s: refused %q (%v), want %q", name, out.Refused, err, tt.want)
+		}
+		if in.Rev != tt.in.Rev+1 || len(out.Events) == 0 {
+			t.Errorf("%s: revision %d after %d, and the events %+v", name, in.Rev, tt.in.Rev, out.Events)
+		}
+	}
+	charged := next(t, second(t, requested("reserve"), ways(requested("charge")), requested("note")), charging, migrating(first, 2))
+	charged, out, err := second(t, requested("reserve"), ways(requested("charge")), requested("note")).Advance(testPolicy, charged, answer("pay/card/charge", OutcomeDone))
+	if err != nil || len(out.Commands) != 1 || out.Commands[0].Path != "note" {
+		t.Errorf("afterwards it sends %+v (%v), want the command of note", out.Commands, err)
+	}
+	if in, out, err := second(t, requested("reserve")).Advance(testPolicy, charged, migrating(nil, 2)); err != nil || out.Refused == "" || in.State.Ended != "" {
+		t.Errorf("from a version that nobody has reported: %q, %v", out.Refused, err)
+	}
+	_, out, err = second(t, requested("reserve")).Advance(testPolicy, after(t, first, `{}`, says(VerbAbandon, "")), migrating(first, 2))
+	if err != nil || out.Refused != "the instance is abandoned" {
+		t.Errorf("an instance that has ended: %q, %v", out.Refused, err)
+	}
+}
+
+// TestMigrateData: the data go through Upgrade; if that fails, or if they cannot be read, they stay as they are.
+func TestMigrateData(t *testing.T) {
+	t.Parallel()
+	first := saga(t, requested("reserve"))
+	in := after(t, first, `{"n":1}`)
+	to := second(t, requested("reserve"), requested("charge"))
+	to.Upgrade = func(from int, data json.RawMessage) (json.RawMessage, error) {
+		return json.RawMessage(fmt.Sprintf(`{"from":%d,"was":%s}`, from, data)), nil
+	}
+	if got := next(t, to, in, migrating(first, 2)); string(got.Data) != `{"from":1,"was":{"n":1}}` {
+		t.Errorf("the data are %s", got.Data)
+	}
+	for name, upgrade := range map[string]Upgrade{
+		"fails":         func(int, json.RawMessage) (json.RawMessage, error) { return nil, errors.New("no") },
+		"makes rubbish": func(int, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{`), nil },
+		"makes nothing": func(int, json.RawMessage) (json.RawMessage, error) { return nil, nil },
+	} {
+		to.Upgrade = upgrade
+		got, out, err := to.Advance(testPolicy, in, migrating(first, 2))
+		if err != nil || !strings.Contains(out.Refused, "cannot read the data") || string(got.Data) != `{"n":1}` {
+			t.Errorf("an Upgrade that %s: refused %q (%v), and the data are %s", name, out.Refused, err, got.Data)
+		}
+	}
+}
+
+// TestRandomMigrations (scenario A35): 500 random pairs of definitions and positions. Where Takes allows it, the instance ends with the
+// other definition; nothing that was done is done again, and turning back undoes all that was done.
+func TestRandomMigrations(t *testing.T) {
+	t.Parallel()
+	allowed, refused := 0, 0
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		names := []string{"a", "b", "c", "d", "e"}
+		steps := func() (out []*Step) {
+			for i, n := range names[:2+random.IntN(4)] {
+				switch {
+				case random.IntN(8) == 0: // left out
+				case random.IntN(6) == 0:
+					out = append(out, requested("new"+n))
+				case i%3 == 2:
+					out = append(out, &Step{Kind: Parallel, Name: n, Branches: []*Step{requested("x" + n), requested("y" + n)}})
+				default:
+					out = append(out, requested(n))
+				}
+			}
+			return append(out, requested("last"))
+		}
+		from, to := saga(t, steps()...), second(t, steps()...)
+		in := after(t, from, `{}`)
+		for range random.IntN(5) {
+			if open := sends(in); len(open) > 0 {
+				in = next(t, from, in, answer(open[random.IntN(len(open))], OutcomeDone))
+			}
+		}
+		if in.State.Ended != "" {
+			continue
+		}
+		moved, out, err := to.Advance(testPolicy, in, migrating(from, 2))
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if class, why := Classify(from, &in.State, []Rules{to}); strings.Contains(why, "can migrate") != (out.Refused == "") && class != ClassUnsafe {
+			t.Errorf("seed %d: class %s (%s), and the verb is refused: %q", seed, class, why, out.Refused)
+		}
+		if out.Refused != "" {
+			refused++
+			continue
+		}
+		allowed++
+		endsWhole(t, seed, to, moved)
+	}
+	if allowed < 50 || refused < 50 {
+		t.Errorf("%d migrations were allowed and %d refused, want many of both", allowed, refused)
+	}
+}
+
+// endsWhole lets an instance end, forward and back, and checks that each step was sent once and undone once.
+func endsWhole(t *testing.T, seed uint64, d *Definition, in Instance) {
+	t.Helper()
+	forward := in
+	for forward.State.Ended == "" {
+		open := sends(forward)
+		if len(open) == 0 {
+			t.Fatalf("seed %d: the instance is %s and waits for nothing", seed, forward.State.Status())
+		}
+		forward = next(t, d, forward, answer(open[0], OutcomeDone))
+	}
+	for path, st := range forward.State.Steps {
+		if d.Step(path) == nil || st.Generation > 1 || st.Status == StepWaiting {
+			t.Errorf("seed %d: step %s is %+v at the end", seed, path, st)
+		}
+	}
+	for back := next(t, d, in, says(VerbCancel, "")); back.State.Ended != Compensated; {
+		open := sends(back)
+		if len(open) == 0 {
+			t.Fatalf("seed %d: the instance is %s and waits for nothing", seed, back.State.Status())
+		}
+		back = next(t, d, back, answer(open[0], OutcomeUndone))
+	}
+}

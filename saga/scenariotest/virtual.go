@@ -1,0 +1,213 @@
+package scenariotest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
+)
+
+// virtualScenarios are about hours, or about thousands of steps. They run where time is virtual.
+func virtualScenarios[Tx any]() map[string]func(w *world[Tx]) {
+	return map[string]func(w *world[Tx]){
+		"A05 clock of the database jumps": clockJumps[Tx],
+		"A23 many lines":                  manyLines[Tx],
+		"A45 out of stock for everybody":  soldOut[Tx],
+		"A46 payments down":               paymentsDown[Tx],
+	}
+}
+
+// jumping is a store whose database has a clock that jumps.
+type jumping[Tx any] struct {
+	Store[Tx]
+	by atomic.Int64 // a time.Duration
+}
+
+func (j *jumping[Tx]) LoadSagas(ctx context.Context, tx Tx, runs []string) ([]store.SagaInstance, error) {
+	found, err := j.Store.LoadSagas(ctx, tx, runs)
+	for i := range found {
+		found[i].Age += time.Duration(j.by.Load())
+	}
+	return found, err
+}
+
+// clockJumps: a timer that comes before its time by the database's clock does nothing, and comes again; what arrives is taken, however
+// late it seems to be.
+func clockJumps[Tx any](w *world[Tx]) {
+	clock, own := &jumping[Tx]{Store: w.store}, w.store
+	w.store = clock
+	w.engine = w.newEngine()
+	w.store = own
+	s := w.register(define(reserveStep(), reviewStep(5*time.Minute)))
+	w.runEngine()
+	w.runParticipants()
+	waits := func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "review" }
+	w.start(s, order{ID: "back"})
+	w.becomes(s, "back", "waiting for a signal", waits)
+	clock.by.Store(int64(-5 * time.Minute))
+	time.Sleep(8 * time.Minute)
+	w.has("back", "timer", 1)
+	w.has("back", "timed out review", 0)
+	time.Sleep(3 * time.Minute)
+	w.ends(s, "back", saga.Compensated)
+	w.has("back", "timed out review", 1)
+
+	clock.by.Store(0)
+	w.start(s, order{ID: "forth"})
+	w.becomes(s, "forth", "waiting for a signal", waits)
+	clock.by.Store(int64(2 * time.Hour))
+	w.signal("forth", "s")
+	w.ends(s, "forth", saga.Completed)
+	w.ledger(map[string]int{"reserve": 1})
+}
+
+// manyLines: no more lines than the window are worked on at a time, and all are. The benchmark saga-each has 1,000.
+func manyLines[Tx any](w *world[Tx]) {
+	const n, window = 200, 16
+	s := w.register(define(linesStep(0), chargeStep()))
+	w.runEngine()
+	w.runParticipants()
+	w.start(s, order{ID: "42", Lines: n})
+	if r := w.ends(s, "42", saga.Completed); strings.Count(r.Data.Stock, ";") != n {
+		w.Errorf("the data have %d lines, want %d", strings.Count(r.Data.Stock, ";"), n)
+	}
+	w.ledger(map[string]int{"reserve": n, "charge": 1})
+	open, most := 0, 0
+	for t, err := range w.engine.History(w.Context(), "42") {
+		w.must(err)
+		for _, e := range t.Entries {
+			switch {
+			case e.Name == "command.sent" && e.Step != "charge":
+				open++
+			case e.Name == "step.done" && saga.StepName(e.Step) == "lines/reserve":
+				open--
+			}
+		}
+		most = max(most, open)
+	}
+	if most != window {
+		w.Errorf("%d lines were open at a time, want %d", most, window)
+	}
+}
+
+// soldOut: while most goods are missing, their orders are refused at once and nothing times out; goods that are there still sell, and
+// what has ended does not pile up.
+func soldOut[Tx any](w *world[Tx]) {
+	const keep, every, long = time.Minute, time.Second, 5 * time.Minute
+	w.engine = w.newEngine(func(c *saga.Config) { c.StepTimeout, c.KeepEnded = 30*time.Second, keep })
+	s := w.register(define(reserveStep(), chargeStep()))
+	w.onDo("reserve", func(_ Tx, m *postrider.Message) error {
+		if strings.Contains(string(m.Payload), "gone") {
+			return saga.Refuse("out of stock", nil)
+		}
+		return nil
+	})
+	w.runEngine()
+	w.runParticipants()
+	n := int(long / every)
+	for i := range n {
+		id := fmt.Sprint("gone ", i)
+		w.start(s, order{ID: id})
+		if r := w.ends(s, id, saga.Compensated); r.Cause.Reason != "out of stock" {
+			w.Fatalf("cause %+v, want that the goods are out of stock", r.Cause)
+		}
+		id = fmt.Sprint("there ", i)
+		w.start(s, order{ID: id})
+		w.ends(s, id, saga.Completed)
+		w.has(id, "timer", 0)
+		time.Sleep(every)
+	}
+	w.ledger(map[string]int{"reserve": n, "charge": n})
+	const left = 2 * int((keep+2*time.Minute)/every) // ended, and not yet removed
+	all, err := w.store.ListSagas(w.Context(), store.SagaFilter{}, "", 2*n)
+	w.must(err)
+	if len(all) > left || len(all) == 0 {
+		w.Errorf("%d instances of %d are kept, want at most %d", len(all), 2*n, left)
+	}
+	if took := w.longest(all); took > 5*time.Second {
+		w.Errorf("an instance took %s", took)
+	}
+}
+
+// longest is the longest time from the start of an instance to its last change.
+func (w *world[Tx]) longest(all []store.SagaSummary) (took time.Duration) {
+	for _, s := range all {
+		took = max(took, s.UpdatedAt.Sub(s.StartedAt))
+	}
+	return took
+}
+
+// paymentsDown: payments are down for ten minutes. Sagas without them end as fast as ever; the others end after payments are back, with
+// undos that were sent at random times.
+func paymentsDown[Tx any](w *world[Tx]) {
+	const n, every = 200, 3 * time.Second
+	w.engine = w.newEngine(func(c *saga.Config) {
+		c.UndoTimeout, c.UndoAttempts, c.BackoffBase, c.BackoffMax = 30*time.Second, 20, 20*time.Second, 5*time.Minute
+	})
+	orders := w.register(define(reserveStep(), within(time.Minute, chargeStep())))
+	counting := define(reserveStep())
+	counting.Name = "stocktaking"
+	counts := w.register(counting)
+	w.runEngine()
+	w.run("stock", []string{"stock"}, w.newParticipant(w.store, w.box).Relay)
+	for i := range n {
+		w.start(orders, order{ID: fmt.Sprint("order ", i)})
+		w.start(counts, order{ID: fmt.Sprint("count ", i)})
+		w.ends(counts, fmt.Sprint("count ", i), saga.Completed)
+		time.Sleep(every)
+	}
+	fresh, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: counting.Name}, "", n)
+	w.must(err)
+	if took := w.longest(fresh); len(fresh) != n || took > 5*time.Second {
+		w.Errorf("%d sagas without payments took up to %s", len(fresh), took)
+	}
+	w.run("cards", []string{"cards"}, func(r *relay.Relay) error { return w.newParticipant(w.store, w.box).Relay(r) })
+	waits := make(map[time.Duration]bool)
+	for i := range n {
+		id := fmt.Sprint("order ", i)
+		r := w.endsSometime(orders, id)
+		if r.Status == saga.Compensated {
+			w.repeated(id, waits)
+		}
+	}
+	if len(waits) < 50 {
+		w.Errorf("undos were repeated after %d different times, want many", len(waits))
+	}
+	completed, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: "fulfilment", Status: []store.SagaStatus{store.SagaCompleted}}, "", n)
+	w.must(err)
+	w.ledger(map[string]int{"reserve": n + len(completed), "charge": len(completed)})
+}
+
+// endsSometime waits for the end of an instance.
+func (w *world[Tx]) endsSometime(s *saga.Saga[Tx, order], id string) saga.Result[order] {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 2*time.Hour)
+	defer cancel()
+	r, err := s.Wait(ctx, id)
+	w.must(err)
+	return r
+}
+
+// repeated notes the times between two attempts of the undo of charge, in tenths of a second.
+func (w *world[Tx]) repeated(id string, waits map[time.Duration]bool) {
+	w.Helper()
+	var last time.Time
+	for t, err := range w.engine.History(w.Context(), id) {
+		w.must(err)
+		for _, e := range t.Entries {
+			if e.Name != "undo.sent" || e.Step != "charge" {
+				continue
+			}
+			if !last.IsZero() {
+				waits[t.At.Sub(last).Round(100*time.Millisecond)] = true
+			}
+			last = t.At
+		}
+	}
+}
