@@ -177,7 +177,9 @@ func (p *permit) end(c Class, wait time.Duration, cause error) {
 	if current && result != nil && !errors.Is(result, errExcluded) {
 		b.cause = cause
 	}
-	p.done(result)
+	if current { // the inner breaker, whose own wait is over at once, would become half-open with the outcome of an earlier call
+		p.done(result)
+	}
 	if until := time.Now().Add(wait); c == Throttled && b.state == BreakerOpen && until.After(b.until) {
 		b.until = until
 	}

@@ -110,7 +110,9 @@ func (o *Operation) State() State {
 	s := State{Breaker: BreakerClosed}
 	if b := o.breaker; b != nil {
 		b.mu.Lock()
-		b.inner.State() // which ends the open state if it is time
+		if !time.Now().Before(b.until) {
+			b.inner.State() // which ends the open state
+		}
 		s = b.describe()
 		b.unlock()
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,13 +195,22 @@ func TestHalfOpenGate(t *testing.T) {
 	})
 }
 
-// TestRelayWithoutGate: without the gate, keys are held meanwhile, and calls that are not made count as no attempt.
+// TestRelayWithoutGate: without the gate, keys are held meanwhile, and calls that are not made count as no attempt. The
+// database is written to no more often than the breaker opens: once and a half for each key.
 func TestRelayWithoutGate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := &dependency{down: true}
 		o := newSet(t, resilience.Config{}).Operation("payment")
 		s := memorystore.New(memorystore.Config{Partitions: 4})
-		r, err := relay.New(s, relay.Config{Name: "r", MaxAttempts: 30, Logger: slog.New(slog.DiscardHandler)})
+		var written atomic.Int64
+		settled := func(s relay.Settled) {
+			for _, one := range s.Settlements {
+				written.Add(int64(len(one.Parked) + len(one.Held) + len(one.Dead)))
+			}
+		}
+		r, err := relay.New(s, relay.Config{
+			Name: "r", MaxAttempts: 30, Logger: slog.New(slog.DiscardHandler), Observer: &relay.Observer{Settled: settled},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +219,12 @@ func TestRelayWithoutGate(t *testing.T) {
 		}
 		commit(t, s, messages(0, 2000))
 		run(t, r.Run)
+		pass(5 * time.Second)
+		before := written.Load()
 		pass(time.Minute)
+		if rows, most := written.Load()-before, int64(500*60/10*3/2); rows > most {
+			t.Errorf("%d rows were written in a minute, want %d at most", rows, most)
+		}
 		if st := relayStatus(t, s); st.Held.N != 500 || st.Failed > 21+4*3 || int(st.Failed) != d.called() {
 			t.Errorf("%d keys are held, %d attempts failed, %d calls", st.Held.N, st.Failed, d.called())
 		}

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -16,7 +17,7 @@ import (
 // Consumer returns the observer of a consumer, whose database is the given store.
 func (t *Telemetry) Consumer(storeName, consumer string) *inbox.Observer {
 	i := &consumerInstruments{
-		t: t, consumer: consumer,
+		t: t, consumer: consumer, running: t.transactions(storeName, consumer),
 		committed: t.histogram("postrider_consumer_transaction_duration_seconds", storeName, consumer, "committed"),
 		failed:    t.histogram("postrider_consumer_transaction_duration_seconds", storeName, consumer, "failed"),
 		endToEnd:  t.histogram("postrider_consumer_end_to_end_seconds", storeName, consumer),
@@ -31,12 +32,59 @@ func (t *Telemetry) Consumer(storeName, consumer string) *inbox.Observer {
 type consumerInstruments struct {
 	t                           *Telemetry
 	consumer                    string
+	running                     *transactions
 	committed, failed, endToEnd boundHistogram
 	dead                        map[string]boundCounter
 }
 
+// transactions are those in progress, by when they began.
+type transactions struct {
+	mu    sync.Mutex
+	began map[*time.Time]struct{}
+}
+
+type transactionKey struct{}
+
+// transactions returns those in progress of a consumer, whose processes may follow each other.
+func (t *Telemetry) transactions(storeName, consumer string) *transactions {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := [2]string{storeName, consumer}
+	if t.running[of] == nil {
+		t.running[of] = &transactions{began: make(map[*time.Time]struct{})}
+	}
+	return t.running[of]
+}
+
+func (r *transactions) begin(ctx context.Context) context.Context {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.began[&now] = struct{}{}
+	return context.WithValue(ctx, transactionKey{}, &now)
+}
+
+func (r *transactions) end(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if began, ok := ctx.Value(transactionKey{}).(*time.Time); ok {
+		delete(r.began, began)
+	}
+}
+
+// longest returns how long the longest has taken.
+func (r *transactions) longest() (longest time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for began := range r.began {
+		longest = max(longest, time.Since(*began))
+	}
+	return longest
+}
+
 // onProcessing begins the span of a transaction, as that of a relay's call.
 func (i *consumerInstruments) onProcessing(ctx context.Context, msgs []*postrider.Message) context.Context {
+	ctx = i.running.begin(ctx)
 	if i.t.tracer == nil {
 		return ctx
 	}
@@ -53,6 +101,7 @@ func (i *consumerInstruments) onProcessing(ctx context.Context, msgs []*postride
 }
 
 func (i *consumerInstruments) onProcessed(ctx context.Context, p inbox.Processed) {
+	i.running.end(ctx)
 	now := time.Now()
 	if p.Err != nil {
 		i.failed.record(ctx, p.Took.Seconds())
@@ -89,7 +138,7 @@ type Counters interface {
 
 // WatchConsumer exports the counters of a consumer until the returned function is called. Call it after inbox.NewConsumer.
 func (t *Telemetry) WatchConsumer(storeName string, c Counters) (stop func()) {
-	labels := []string{storeName, c.Name()}
+	labels, running := []string{storeName, c.Name()}, t.transactions(storeName, c.Name())
 	return t.source(func(r *reading) {
 		s := c.Stats()
 		for outcome, n := range map[string]int64{
@@ -100,6 +149,7 @@ func (t *Telemetry) WatchConsumer(storeName string, c Counters) (stop func()) {
 		}
 		r.set("postrider_consumer_failed_attempts_total", float64(s.Failed), labels...)
 		r.set("postrider_consumer_logs_replaced_total", float64(s.LogsReplaced), labels...)
+		r.set("postrider_consumer_longest_transaction_seconds", running.longest().Seconds(), labels...)
 		r.flag("postrider_consumer_connected", c.Connected(), labels...)
 	})
 }

@@ -77,6 +77,7 @@ var storeMetrics = []Metric{
 	readCounter("postrider_unrouted_total", ofStore, "Messages that every relay skipped. A topic is left out a week after its last message."),
 	gauge("postrider_store_free_bytes", "By", ofStore, "Free space of the file system with the store's data, if its path is known."),
 	gauge("postrider_store_size_bytes", "By", ofStore, "Size of the file system with the store's data, if its path is known."),
+	gauge("postrider_table_bytes", "By", and(ofStore, "table"), "Size of a table with its indexes; table file: of the SQLite file."),
 	gauge("postrider_maintenance_age_seconds", "s", ofStore, "Time since this process last maintained the log, or since it should have begun to. Take the minimum over the processes."),
 	counted("postrider_log_dropped_messages_total", ofStore, "Delivered messages that this process removed from the log."),
 }
@@ -136,6 +137,7 @@ var consumerMetrics = []Metric{
 	readCounter("postrider_consumer_missing_messages_total", ofConsumer, "Offsets of a log that the broker removed before they were read, by any process. Take the maximum over the processes."),
 	histogram("postrider_consumer_transaction_duration_seconds", "s", and(ofConsumer, "result"), callBuckets, "Time of a transaction with its handlers, by result: committed, failed."),
 	histogram("postrider_consumer_end_to_end_seconds", "s", ofConsumer, waitBuckets, "Time from the message's Time to the commit of its effect, on two clocks."),
+	gauge("postrider_consumer_longest_transaction_seconds", "s", ofConsumer, "How long the longest transaction in progress has taken; 0 without one."),
 	gauge("postrider_consumer_connected", "", ofConsumer, "Whether the last attempt to read from the broker succeeded."),
 	gauge("postrider_consumer_remembered_ids", "", ofConsumer, "IDs of consumed messages in the database, counted up to 10,000."),
 	gauge("postrider_consumer_remembered_oldest_seconds", "s", ofConsumer, "Age of the oldest remembered ID."),

@@ -181,6 +181,9 @@ func (w *watch) export(r *reading) {
 	w.mu.Unlock()
 	r.set("postrider_clock_skew_seconds", clock.offset.Seconds(), name)
 	r.set("postrider_partitions", float64(s.status.Partitions), name)
+	for _, t := range s.status.Tables {
+		r.set("postrider_table_bytes", float64(t.Bytes), name, t.Table)
+	}
 	unrouted := int64(0)
 	for _, u := range s.status.Unrouted {
 		unrouted += u.Count

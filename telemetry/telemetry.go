@@ -50,6 +50,7 @@ type Telemetry struct {
 	mu       sync.Mutex
 	sources  map[*func(*reading)]struct{} // called at each export
 	upkeep   map[string]*upkeep           // by store
+	running  map[[2]string]*transactions  // by store and consumer
 	readings map[string]*watch            // by store
 }
 
@@ -72,7 +73,7 @@ func New(c Config) (*Telemetry, error) {
 		counters: make(map[string]metric.Int64Counter), histograms: make(map[string]metric.Float64Histogram),
 		observed: make(map[string]metric.Float64Observable), labels: make(map[string][]string),
 		background: context.Background(), sources: make(map[*func(*reading)]struct{}),
-		upkeep: make(map[string]*upkeep), readings: make(map[string]*watch),
+		upkeep: make(map[string]*upkeep), running: make(map[[2]string]*transactions), readings: make(map[string]*watch),
 	}
 	if t.textMap == nil {
 		t.textMap = propagation.TraceContext{}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -88,9 +89,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestCardinality: a million types, keys, tenants, IDs and reasons make no series.
-func TestCardinality(t *testing.T) {
-	t.Parallel()
+// TestCardinality: a million types, keys, tenants, IDs and reasons make no series, and take no memory.
+func TestCardinality(t *testing.T) { // not in parallel: it measures the memory of the process
 	w := newWorld(t, telemetry.Config{Types: []string{"known"}})
 	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "to-nats", System: "nats"})
 	ctx := o.Attempting(t.Context(), []*postrider.Message{{Type: "known"}})
@@ -107,9 +107,12 @@ func TestCardinality(t *testing.T) {
 	for n := range len(relay.AttemptOutcomes) {
 		report(n)
 	}
-	before := w.series()
+	before, heap := w.series(), heapInUse()
 	for n := range 1_000_000 {
 		report(n)
+	}
+	if grown := heapInUse() - heap; grown > 20<<20 {
+		t.Errorf("a million types and keys take %d MiB", grown>>20)
 	}
 	if after := w.series(); after != before {
 		t.Errorf("%d series after a million types and keys, %d before", after, before)
@@ -119,6 +122,13 @@ func TestCardinality(t *testing.T) {
 	}
 	w.wantValue(`postrider_relay_attempts_total{outcome="delivered",relay="to-nats",side="relay",store="main",type="known"}`, "0")
 	w.wantValue(`postrider_dead_lettered_total{reason="rejected",relay="to-nats",side="relay",store="main"}`, "1.000007e+06")
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // TestCountersAreExportedFromTheStart: increase() sees the first event only if there was a 0 before.

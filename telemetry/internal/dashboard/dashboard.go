@@ -27,6 +27,11 @@ const (
 	Window   = "$__rate_interval"
 )
 
+// All is the query as Grafana sends it when everything is selected, with rates over a minute.
+func (q Query) All() string {
+	return strings.NewReplacer("$store", ".*", "$relay", ".*", Window, "1m").Replace(q.Expr)
+}
+
 const byRelay = "{{store}} {{relay}}"
 
 // state is a panel of the state of relays, which several processes export.
@@ -122,10 +127,13 @@ func consumers() Dashboard {
 		{"Failed attempts", "Per second.", "ops", []Query{{"sum by (store, consumer) (rate(postrider_consumer_failed_attempts_total" + selected + "[" + Window + "]))", "{{consumer}}"}}},
 		quantiles("Time of a transaction", "With its handlers.", "postrider_consumer_transaction_duration_seconds", "consumer", selected),
 		quantiles("End to end", "From the message's time to the commit of its effect, on two clocks.", "postrider_consumer_end_to_end_seconds", "consumer", selected),
+		{"Longest transaction", "Of those in progress: a handler may hang.", "s", []Query{{"max by (store, consumer) (postrider_consumer_longest_transaction_seconds" + selected + ")", "{{consumer}}"}}},
 		{"Connected", "0: no process can read.", "short", []Query{{"max by (store, consumer) (postrider_consumer_connected" + selected + ")", "{{consumer}}"}}},
 		{"Remembered IDs", "Counted up to 10,000.", "short", []Query{{"max by (store, consumer) (postrider_consumer_remembered_ids" + selected + ")", "{{consumer}}"}}},
 		{"Oldest remembered ID", "Compare it with how long the source may deliver a message again.", "s", []Query{{"max by (store, consumer) (postrider_consumer_remembered_oldest_seconds" + selected + ")", "{{consumer}}"}}},
-		{"Replaced logs", "The source lost messages, or is another one.", "short", []Query{{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "{{consumer}}"}}},
+		{"Lost messages of the source", "Removed before they were read, and logs that were replaced.", "short", []Query{
+			{"max by (store, consumer) (increase(postrider_consumer_missing_messages_total" + selected + "[" + Window + "]))", "removed {{consumer}}"},
+			{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "replaced {{consumer}}"}}},
 	}}
 }
 
@@ -147,10 +155,18 @@ func sagas() Dashboard {
 		{"Success rate", "Completed instances among those that ended.", "percentunit", []Query{{`sum by (store, saga) (rate(postrider_saga_ended_total{store=~"$store",status="completed"}[` +
 			Window + `])) / sum by (store, saga) (rate(postrider_saga_ended_total` + selected + "[" + Window + "]))", "{{saga}}"}}},
 		quantiles("Time to the end", "From start to end, by status.", "postrider_saga_duration_seconds", "status", selected),
+		quantiles("Time of a compensation", "From turning back to the end, by status.", "postrider_saga_compensation_duration_seconds", "status", selected),
+		quantiles("Time of a step", "From its start to its outcome.", "postrider_saga_step_duration_seconds", "step", selected),
 		count("Steps", "Per second, by outcome.", "postrider_saga_steps_total", "step, outcome"),
 		count("Attempts", "Commands and undos that were sent, per second.", "postrider_saga_attempts_total", "step, direction"),
 		count("Time-outs", "Per second.", "postrider_saga_timed_out_total", "step"),
+		quantiles("Lag of timers", "How late they are.", "postrider_saga_timer_lag_seconds", "saga", selected),
 		{"Late effects", "Steps that were done after their instance had ended without them.", "short", []Query{{"sum by (store, saga) (increase(postrider_saga_late_effect_total" + selected + "[" + Window + "]))", "{{saga}}"}}},
+		quantiles("Time of a transition", "Without the commit.", "postrider_saga_transition_seconds", "saga", selected),
+		{"Refused messages", "For unknown instances, and starts with an ID that has other data.", "short", []Query{
+			{"sum by (store, engine) (increase(postrider_saga_not_found_total" + selected + "[" + Window + "]))", "unknown {{engine}}"},
+			{"sum by (store, saga) (increase(postrider_saga_conflicts_total" + selected + "[" + Window + "]))", "other data {{saga}}"}}},
+		count("Decisions of operators", "Per second, by result.", "postrider_saga_operator_total", "verb, result"),
 	}}
 }
 
@@ -164,6 +180,7 @@ func database() Dashboard {
 		quantiles("Time to read the state", "Once for all scrapes of a process.", "postrider_store_read_duration_seconds", "store", selected),
 		simple("Clock skew", "Process minus database.", "s", "max", "postrider_clock_skew_seconds"),
 		simple("Free space", "Of the file system with the data, if its path is known.", "bytes", "min", "postrider_store_free_bytes"),
+		{"Tables", "With their indexes.", "bytes", []Query{{"max by (store, table) (postrider_table_bytes" + selected + ")", "{{store}} {{table}}"}}},
 		simple("Time since maintenance", "By any process.", "s", "min", "postrider_maintenance_age_seconds"),
 		{"Messages dropped from the log", "Per second.", "ops", []Query{{"sum by (store) (rate(postrider_log_dropped_messages_total" + selected + "[" + Window + "]))", "{{store}}"}}},
 		state("Partitions without an owner", "They should be 0 while processes run.", "short", "postrider_partitions_unowned"),

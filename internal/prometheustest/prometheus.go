@@ -1,0 +1,153 @@
+// Package prometheustest starts Prometheus and Alertmanager for tests of what they are shipped with, in shorter time.
+package prometheustest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/internal/servertest"
+)
+
+// Server is a running Prometheus.
+type Server struct {
+	t   testing.TB
+	url string
+}
+
+// Config says what a Prometheus works with.
+type Config struct {
+	// Rules is the text of a file of rules; their times are shortened.
+	Rules string
+	// Targets are scraped.
+	Targets []http.Handler
+	// Alerts is where alerts are sent, nil for nowhere.
+	Alerts *Alertmanager
+}
+
+// Start starts a Prometheus, which ends with the test.
+func Start(t testing.TB, c Config) *Server {
+	t.Helper()
+	var targets []string
+	for _, handler := range c.Targets {
+		endpoint := httptest.NewServer(handler)
+		t.Cleanup(endpoint.Close)
+		targets = append(targets, strconv.Quote(strings.TrimPrefix(endpoint.URL, "http://")))
+	}
+	dir, port := t.TempDir(), servertest.Port(t)
+	config := fmt.Sprintf("global: {scrape_interval: %s, evaluation_interval: %s}\nrule_files: [rules.yml]\nscrape_configs:\n"+
+		"  - {job_name: postrider, static_configs: [{targets: [%s]}]}\n", evaluations, evaluations, strings.Join(targets, ", "))
+	if c.Alerts != nil {
+		config += fmt.Sprintf("alerting:\n  alertmanagers:\n    - static_configs: [{targets: [%q]}]\n", c.Alerts.address)
+	}
+	write(t, filepath.Join(dir, "rules.yml"), Shortened(t, c.Rules))
+	write(t, filepath.Join(dir, "prometheus.yml"), config)
+	run(t, servertest.Get(t, servertest.PrometheusBin), "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+	return &Server{t, fmt.Sprintf("http://127.0.0.1:%d", port)}
+}
+
+func write(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a program until the test ends.
+func run(t testing.TB, program string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(context.Background(), program, args...)
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s:\n%s", program, log.String())
+		}
+	})
+}
+
+// Value is the value of a series.
+type Value struct {
+	Labels map[string]string
+	Value  float64
+}
+
+// Query returns what a query returns now, nothing while Prometheus starts.
+func (s *Server) Query(expr string) (values []Value) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/api/v1/query?query="+url.QueryEscape(expr), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return nil
+	}
+	var answer struct {
+		Error string
+		Data  struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
+		s.t.Fatalf("query %s: %v %s", expr, err, answer.Error)
+	}
+	for _, r := range answer.Data.Result {
+		v, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
+		if err != nil {
+			s.t.Fatalf("query %s: %v", expr, err)
+		}
+		values = append(values, Value{r.Metric, v})
+	}
+	return values
+}
+
+// Count returns the number of series that a query returns now.
+func (s *Server) Count(expr string) int {
+	s.t.Helper()
+	return len(s.Query(expr))
+}
+
+// Await waits until missing returns "". It fails before the deadline of the test.
+func Await(t testing.TB, what string, missing func() string) {
+	t.Helper()
+	limit := 15 * time.Minute
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if deadline, limited := d.Deadline(); limited {
+			limit = min(limit, time.Until(deadline)-30*time.Second)
+		}
+	}
+	for began := time.Now(); ; time.Sleep(250 * time.Millisecond) {
+		left := missing()
+		if left == "" {
+			t.Logf("waited %s for %s", time.Since(began).Round(time.Second), what)
+			return
+		}
+		if time.Since(began) > limit {
+			t.Fatalf("waiting for %s, still: %s", what, left)
+		}
+	}
+}

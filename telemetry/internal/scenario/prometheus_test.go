@@ -1,0 +1,170 @@
+package scenario_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider/internal/prometheustest"
+	"github.com/postrider/postrider/telemetry/internal/dashboard"
+	"github.com/postrider/postrider/telemetry/internal/scenario"
+)
+
+// TestDashboardsAndAlertsInPrometheus: in a Prometheus that scrapes two processes of a system under load, each query of the dashboards
+// returns data, and the right numbers. Alerts fire, and end after what their runbooks say; receivers of Alertmanager are told both, with
+// the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their fault lasts, on any machine.
+func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
+	t.Parallel()
+	w, second := newWorld(t), newWorld(t)
+	s := scenario.Start(t, w.config(500*time.Millisecond))
+	s.Watch(second.Telemetry)
+	alerts := prometheustest.StartAlertmanager(t, readFile(t, "../../../deploy/prometheus/alertmanager.example.yml"), "http://127.0.0.1:8080")
+	p := &prometheus{t, alerts, prometheustest.Start(t, prometheustest.Config{
+		Rules: readFile(t, rulesFile), Targets: []http.Handler{w.metrics, second.metrics}, Alerts: alerts,
+	})}
+	faults := s.Faults()
+	provoke(faults)
+	prometheustest.Await(t, "alerts to fire", func() string { return p.silent(faults) })
+	prometheustest.Await(t, "data of the dashboards", p.emptyPanel)
+	prometheustest.Await(t, "right numbers", p.wrongNumber)
+	fix(faults)
+	prometheustest.Await(t, "alerts to end", func() string { return p.notEnded(faults) })
+}
+
+// lasting are the alerts that fire for as long as their fault lasts.
+var lasting = regexp.MustCompile("^Postrider(StoreUnreachable|MaintenanceFailing|RelayNotRunning|DeliveryLate|RelayStalled|PartitionUnowned|" +
+	"KeyHeld|DestinationDown|ConsumerNotReading|SagaStuck|ConsumerStalled|SagaDefinitionMissing|SagaCompensationSlow)$")
+
+// prometheus is a Prometheus with its Alertmanager.
+type prometheus struct {
+	t      *testing.T
+	alerts *prometheustest.Alertmanager
+	*prometheustest.Server
+}
+
+// emptyPanel returns a query of the dashboards without data, "" if there is none.
+func (p *prometheus) emptyPanel() string {
+	p.t.Helper()
+	for _, d := range dashboard.All() {
+		for _, panel := range d.Panels {
+			for _, q := range panel.Queries {
+				if p.Count(q.All()) == 0 {
+					return d.Title + ", " + panel.Title + ": " + q.Expr
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// rightNumbers are what panels show under the faults, although two processes export them: the value of the series with a label.
+var rightNumbers = []struct {
+	panel, label, value string
+	want                float64
+}{
+	{"Destination up", "relay", "to-broker", 0},
+	{"Processes", "relay", "mails", 0},
+	{"Processes", "relay", "paused", 1},
+	{"Held keys", "relay", "keys", 1},
+	{"Open dead letters", "relay", "keys", 1},
+	{"Open dead letters", "relay", "surge", 100},
+	{"Paused", "relay", "paused", 1},
+	{"Paused", "relay", "keys", 0},
+	{"Gate closed", "relay", "gated", 1},
+	{"Partitions without an owner", "relay", "unowned", 2},
+	{"Partitions without an owner", "relay", "keys", 0},
+	{"Store up", "store", "other", 0},
+	{"Store up", "store", "main", 1},
+	{"Connected", "consumer", "billing", 0},
+	{"Connected", "consumer", "archive", 1},
+	{"Stuck", "saga", "fulfilment", 1},
+	{"Without a definition", "saga", "legacy", 1},
+	{"Without a definition", "saga", "fulfilment", 0},
+	{"Active", "saga", "legacy", 1},
+	{"Breakers that are not closed", "state", "open", 1},
+}
+
+// wrongNumber returns a panel that shows another number than is right, "" if there is none.
+func (p *prometheus) wrongNumber() string {
+	p.t.Helper()
+	for _, want := range rightNumbers {
+		highest := -1.0
+		for _, v := range p.Query(queryOf(p.t, want.panel).All()) {
+			if v.Labels[want.label] == want.value {
+				highest = max(highest, v.Value)
+			}
+		}
+		if highest != want.want {
+			return fmt.Sprintf("%s of %s is %v, want %v", want.panel, want.value, highest, want.want)
+		}
+	}
+	return ""
+}
+
+// queryOf returns the first query of a panel.
+func queryOf(t *testing.T, title string) dashboard.Query {
+	t.Helper()
+	for _, d := range dashboard.All() {
+		for _, panel := range d.Panels {
+			if panel.Title == title {
+				return panel.Queries[0]
+			}
+		}
+	}
+	t.Fatalf("there is no panel %s", title)
+	return dashboard.Query{}
+}
+
+// silent returns an alert that does not fire, or whose receiver was not told.
+func (p *prometheus) silent(faults []scenario.Fault) string {
+	p.t.Helper()
+	for _, f := range faults {
+		for _, a := range f.Alerts {
+			if lasting.MatchString(a.Name) && (p.Count(of(a)) == 0 || !p.told("firing", a)) {
+				return f.Name + ": " + a.Name
+			}
+		}
+	}
+	return ""
+}
+
+// notEnded returns an alert that still fires, or whose receiver does not know that it has ended.
+func (p *prometheus) notEnded(faults []scenario.Fault) string {
+	p.t.Helper()
+	for _, f := range faults {
+		for _, a := range f.Alerts {
+			if lasting.MatchString(a.Name) && (p.Count(of(a)) > 0 || !p.told("resolved", a)) {
+				return f.Name + ": " + a.Name
+			}
+		}
+	}
+	return ""
+}
+
+// inhibited are the alerts that another one explains, of which receivers need not be told.
+var inhibited = regexp.MustCompile("^PostriderDeliveryLate$")
+
+// told reports whether a receiver was told of an alert, and checks that it was the right one, and has the link of the runbook.
+func (p *prometheus) told(status string, a scenario.Alert) bool {
+	p.t.Helper()
+	labels := map[string]string{"alertname": a.Name}
+	if a.Label != "" {
+		labels[a.Label] = a.Value
+	}
+	sent := p.alerts.Sent(status, labels)
+	for _, n := range sent {
+		if want := map[string]string{"page": "pages", "ticket": "tickets"}[n.Labels["severity"]]; n.Receiver != want {
+			p.t.Errorf("%s of severity %s was sent to %s", a.Name, n.Labels["severity"], n.Receiver)
+		}
+		file, known := strings.CutPrefix(n.Annotations["runbook_url"], "https://github.com/postrider/postrider/blob/main/")
+		if _, err := os.Stat(filepath.Join("../../..", file)); err != nil || !known {
+			p.t.Errorf("%s has the runbook %q: %v", a.Name, n.Annotations["runbook_url"], err)
+		}
+	}
+	return len(sent) > 0 || inhibited.MatchString(a.Name)
+}
