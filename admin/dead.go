@@ -214,7 +214,7 @@ func (s *Service) Redrives(ctx context.Context, p Principal, limit int) (out []s
 		if err != nil || len(out) == limit {
 			return out, err
 		}
-		r.Cause = s.anyCause(p, r.Cause)
+		r.Cause, r.Filter.Cause = s.anyCause(p, r.Cause), s.anyCause(p, r.Filter.Cause)
 		out = append(out, r)
 	}
 	return out, nil
@@ -226,7 +226,7 @@ func (s *Service) Redrive(ctx context.Context, p Principal, id int64) (store.Red
 		return store.Redrive{}, err
 	}
 	r, err := s.dead().ShowRedrive(ctx, id)
-	r.Cause = s.anyCause(p, r.Cause)
+	r.Cause, r.Filter.Cause = s.anyCause(p, r.Cause), s.anyCause(p, r.Filter.Cause)
 	return r, err
 }
 

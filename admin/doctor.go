@@ -28,7 +28,7 @@ type examined struct {
 }
 
 // Doctor returns the report of all checks, those of the store and those of Config.Checks, which is made at most every ten seconds: of
-// it, the results with one of the names, or in one of the areas such as "db", or all without names. Errors: ErrInput for a name that no
+// it, the results with one of the names, or in one of the areas such as "db", or all without names. Errors: ErrNotFound for a name that no
 // check has.
 func (s *Service) Doctor(ctx context.Context, p Principal, names []string) (doctor.Report, error) {
 	if err := s.allow(ctx, p, "Doctor", ""); err != nil {
@@ -39,7 +39,7 @@ func (s *Service) Doctor(ctx context.Context, p Principal, names []string) (doct
 		return report, err
 	}
 	if report.Results, err = doctor.Named(report.Results, names); err != nil {
-		return doctor.Report{}, fmt.Errorf("%w: %w", ErrInput, err)
+		return doctor.Report{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	return report, nil
 }

@@ -44,7 +44,7 @@ func TestChecksAreShared(t *testing.T) {
 		if r, err := service.Doctor(t.Context(), viewer, []string{"fails"}); err != nil || r.Results[0].Outcome != doctor.CouldNotCheck || strings.Contains(r.Results[0].Reason, secret) {
 			t.Errorf("a check that fails: %+v, %v", r.Results, err)
 		}
-		if _, err := service.Doctor(t.Context(), viewer, []string{"x.three"}); !errors.Is(err, admin.ErrInput) {
+		if _, err := service.Doctor(t.Context(), viewer, []string{"x.three"}); !errors.Is(err, admin.ErrNotFound) {
 			t.Errorf("a check that does not exist: %v", err)
 		}
 	})

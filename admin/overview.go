@@ -21,6 +21,7 @@ const (
 	Down       Word = "Destination down" // no live process reaches the destination
 	Stalled    Word = "Stalled"          // live processes and undelivered messages, and nothing settled for two minutes, without a pause
 	Paused     Word = "Paused"           // an operator has paused it
+	Waiting    Word = "Waiting"          // its gate is closed in every process: what its handlers need is not available
 	Late       Word = "Behind"           // the oldest undelivered message is older than the target
 	Failing    Word = "Failing"          // more than 5% of the last five minutes' attempts failed
 	Delivering Word = "Delivering"       // it has something to deliver, or delivered something in the last minute
@@ -43,7 +44,7 @@ func (w Word) Tone() Tone {
 	switch w {
 	case NotRunning, Down, Stalled:
 		return Bad
-	case Late, Failing:
+	case Waiting, Late, Failing:
 		return Warn
 	case Paused:
 		return Info
@@ -115,20 +116,36 @@ type Overview struct {
 	Since time.Time `json:"history_since"`
 }
 
-// info describes a relay of the last reading.
-func (s *Service) info(r store.RelayStatus, points int) RelayInfo {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := &s.history
+// newRelayInfo describes a relay by one status, from which no rate is known.
+func newRelayInfo(r store.RelayStatus) RelayInfo {
 	i := RelayInfo{RelayStatus: r, Oldest: oldest(&r), Waiting: store.Count{
 		N: r.Backlog.N + r.Parked.N, AtLeast: r.Backlog.AtLeast || r.Parked.AtLeast,
-	}, PerSecond: -1, FailedShare: -1, Ages: h.points(r.Name, points)}
+	}, PerSecond: -1, FailedShare: -1}
 	i.OldestFor = i.Oldest.Seconds()
 	for _, o := range r.Owners {
 		if o.Alive {
 			i.Processes++
 		}
 	}
+	return i
+}
+
+// DefaultTarget is how old the oldest undelivered message of a relay may be unless Config.Target says otherwise.
+const DefaultTarget = time.Minute
+
+// StatusOf is the status of a relay or consumer by one reading. Failing needs two, so it is not among them.
+func StatusOf(r store.RelayStatus, target time.Duration) Word {
+	i := newRelayInfo(r)
+	return i.word(target)
+}
+
+// info describes a relay of the last reading.
+func (s *Service) info(r store.RelayStatus, points int) RelayInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := &s.history
+	i := newRelayInfo(r)
+	i.Ages = h.points(r.Name, points)
 	if delivered, _, took := h.over(&r, rateOver); took > 0 {
 		i.PerSecond = float64(delivered) / took.Seconds()
 	}
@@ -158,6 +175,8 @@ func (i *RelayInfo) word(target time.Duration) Word {
 		return Paused
 	case i.DestinationOf().State == store.DestinationDown:
 		return Down
+	case i.GateOf().Closed:
+		return Waiting
 	case i.Backlog.N > 0 && i.Age > stalledAfter && (settled < 0 || settled > stalledAfter):
 		return Stalled
 	case i.Oldest > target:
@@ -240,6 +259,7 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 		if err != nil {
 			return err
 		}
+		r.Cause, r.Filter.Cause = store.NormalizeCause(r.Cause), store.NormalizeCause(r.Filter.Cause)
 		o.Running = append(o.Running, r)
 		if why := deadletter.WhyStopped(r); why != "" {
 			o.Problems = append(o.Problems, Problem{
@@ -288,6 +308,10 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 		d := i.DestinationOf()
 		p.Text, p.Cause = i.Name+" cannot reach its destination", store.NormalizeCause(d.Error)
 		p.Detail = "for " + Duration(d.For) + " · " + waiting + " · it is tried again by itself"
+	case Waiting:
+		g := i.GateOf()
+		p.Text = i.Name + " waits for " + cmp.Or(g.On, "what its handlers need")
+		p.Detail = "for " + Duration(g.For) + " · " + waiting + " · it continues by itself"
 	case Stalled:
 		p.Text, p.Detail = i.Name+" has settled nothing for more than 2 min", waiting+" · its processes run"
 	case Late:

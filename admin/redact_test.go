@@ -76,8 +76,14 @@ func TestDuplicateNamesAreAllHidden(t *testing.T) {
 // TestNothingHiddenIsReturned: whatever a viewer and an operator without a rule can ask for, the secret is in no answer.
 func TestNothingHiddenIsReturned(t *testing.T) {
 	t.Parallel()
-	_, service := withDead(t, 3)
+	s, service := withDead(t, 3)
 	ctx := t.Context()
+	// A redrive of the command line, with a filter by the text of a cause, whose last step has failed.
+	dead := deadletter.New(s)
+	redrive, err := dead.StartRedrive(ctx, deadletter.Plan{Filter: store.DeadFilter{Cause: "card " + secret}, By: "ops"})
+	must(t, err)
+	_, err = dead.FailRedrive(ctx, redrive.ID, 0, "duplicate key: card "+secret)
+	must(t, err)
 	for _, p := range []admin.Principal{viewer, operator} {
 		var answers []any
 		add := func(values ...any) { answers = append(answers, values...) }
@@ -93,6 +99,13 @@ func TestNothingHiddenIsReturned(t *testing.T) {
 		add(m, err)
 		k, err := service.Key(ctx, p, d.Message.Key)
 		add(k, err)
+		all, err := service.Redrives(ctx, p, 10)
+		add(all, err)
+		one, err := service.Redrive(ctx, p, redrive.ID)
+		add(one, err)
+		if len(o.Running) != 1 || len(all) != 1 {
+			t.Errorf("running redrives: %+v, all: %+v", o.Running, all)
+		}
 		if p.Role == admin.Operator {
 			r, err := service.StartReview(ctx, p, admin.ReviewRedrive, store.DeadFilter{})
 			add(r, err)

@@ -227,7 +227,7 @@ func (r *Review) count(ctx context.Context, w store.Writer) (err error) {
 func (r *Review) limited() error {
 	switch {
 	case r.Included <= 0 || r.UpTo <= 0:
-		return fmt.Errorf("%w: no open dead letters match", ErrInput)
+		return fmt.Errorf("%w: no open dead letters match", ErrNotFound)
 	case r.Action == ReviewDiscard && r.Included > maxDiscard:
 		return fmt.Errorf("%w: %d dead letters match, and one review discards up to %d; narrow the filter", ErrInput, r.Included, maxDiscard)
 	}

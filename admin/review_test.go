@@ -17,12 +17,12 @@ func TestReviewOfNothing(t *testing.T) {
 	t.Parallel()
 	s, service := withDead(t, 0)
 	for _, action := range []admin.ReviewAction{admin.ReviewRedrive, admin.ReviewDiscard} {
-		if r, err := service.StartReview(t.Context(), operator, action, store.DeadFilter{}); !errors.Is(err, admin.ErrInput) {
+		if r, err := service.StartReview(t.Context(), operator, action, store.DeadFilter{}); !errors.Is(err, admin.ErrNotFound) {
 			t.Errorf("%s: %+v, %v", action, r, err)
 		}
 	}
 	addDead(t, s, 2)
-	if _, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{Relay: "other"}); !errors.Is(err, admin.ErrInput) {
+	if _, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{Relay: "other"}); !errors.Is(err, admin.ErrNotFound) {
 		t.Errorf("of a relay without dead letters: %v", err)
 	}
 	// A record of an unlimited review, however it came about, is not carried out.
@@ -31,7 +31,7 @@ func TestReviewOfNothing(t *testing.T) {
 	r.UpTo, r.Included = 0, 0
 	r.Digest = admin.Digest(r)
 	rewrite(t, s, r)
-	if _, n, err := service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "x"}); !errors.Is(err, admin.ErrInput) || n != 0 {
+	if _, n, err := service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "x"}); !errors.Is(err, admin.ErrNotFound) || n != 0 {
 		t.Errorf("an unlimited review discards %d: %v", n, err)
 	}
 	left, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{})

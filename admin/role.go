@@ -56,8 +56,10 @@ func (p Principal) String() string {
 var (
 	// ErrForbidden: the role is too small. It is a *ForbiddenError.
 	ErrForbidden = errors.New("not allowed")
-	// ErrInput: what is asked for does not exist, or cannot be understood.
+	// ErrInput: what is asked for cannot be understood.
 	ErrInput = errors.New("not understood")
+	// ErrNotFound: nothing matches what is asked for.
+	ErrNotFound = errors.New("not found")
 	// ErrReason: an action that needs a reason has none.
 	ErrReason = errors.New("give a reason; it is kept on record")
 )

@@ -27,7 +27,7 @@ type Config struct {
 	Name string
 	// Show says what of payloads and headers is shown. Without a rule for a type, nothing is.
 	Show []Rule
-	// Target is how old the oldest undelivered message of a relay may be; an older one is a problem. Default: 1 minute.
+	// Target is how old the oldest undelivered message of a relay may be; an older one is a problem. Default: DefaultTarget.
 	Target time.Duration
 	// Checks are checks that Doctor makes in addition to those of the store, e.g. of destinations.
 	Checks []doctor.Check
@@ -53,7 +53,7 @@ type Service struct {
 // New returns the service of a store.
 func New(s Store, c Config) *Service {
 	if c.Target <= 0 {
-		c.Target = time.Minute
+		c.Target = DefaultTarget
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"math"
 	"time"
@@ -70,37 +71,51 @@ func (s Store) StepRedrive(ctx context.Context, id int64, limit int) (r store.Re
 	if err != nil {
 		return r, 0, err
 	}
-	var before int64
-	r, err = s.changeRedrive(ctx, op, r.Filter, id, func(w store.Writer, r *store.Redrive, now time.Time) (bool, error) {
-		before = r.Done
-		if wait = r.NextAt.Sub(now); r.State != store.RedriveRunning {
-			return false, nil
-		}
-		g, err := findGuard(ctx, w, id)
-		if err != nil {
-			return false, err
-		}
-		if g != nil {
-			r.Guard = &g.RedriveGuard
-		}
-		switch {
-		case wait > 0:
-			return false, nil
-		case g == nil:
-			err = step(ctx, w, r, batch(*r, cmp.Or(limit, defaultLimit)), now)
-		default:
-			err = guardedStep(ctx, w, r, g, cmp.Or(limit, defaultLimit), now)
-		}
-		if err != nil {
-			return false, err
-		}
-		wait = r.NextAt.Sub(now)
-		return true, nil
+	before := r
+	r, err = s.changeRedrive(ctx, op, r.Filter, id, func(w store.Writer, r *store.Redrive, now time.Time) (changed bool, err error) {
+		before.Done = r.Done
+		changed, wait, err = stepNow(ctx, w, r, cmp.Or(limit, defaultLimit), now)
+		return changed, err
 	})
-	if err == nil && r.Done > before {
+	if errors.Is(err, store.ErrRecordChanged) { // another redrive of the relay has made a step at the same time
+		return before, paceRetry, nil
+	}
+	if err == nil && r.Done > before.Done {
 		s.records.Wake()
 	}
 	return r, max(wait, 0), err
+}
+
+// stepNow makes a step of a redrive if its time has come. It reports whether anything has changed, and the time until the next step.
+func stepNow(ctx context.Context, w store.Writer, r *store.Redrive, limit int, now time.Time) (changed bool, wait time.Duration, err error) {
+	if wait = r.NextAt.Sub(now); r.State != store.RedriveRunning {
+		return false, wait, nil
+	}
+	g, err := findGuard(ctx, w, r.ID)
+	if err != nil {
+		return false, wait, err
+	}
+	if g != nil {
+		r.Guard = &g.RedriveGuard
+	}
+	found, err := findPaces(ctx, w, r.Filter.Relay)
+	if err != nil {
+		return false, wait, err
+	}
+	limits := paces(found)
+	if wait = max(wait, limits.next().Sub(now)); wait > 0 {
+		return false, wait, nil
+	}
+	sent, most := r.Done, limits.batch(limit)
+	if g == nil {
+		err = step(ctx, w, r, batch(*r, most), now)
+	} else {
+		err = guardedStep(ctx, w, r, g, most, now)
+	}
+	if err == nil {
+		err = limits.spend(ctx, w, r.Done-sent, now)
+	}
+	return err == nil, max(r.NextAt.Sub(now), limits.next().Sub(now)), err
 }
 
 // step sends back the next dead letters of a redrive.

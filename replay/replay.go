@@ -141,7 +141,8 @@ type Replay struct {
 	Done     int64 `json:"done"`
 	Skipped  int64 `json:"skipped"`
 	Missing  int64 `json:"missing"`
-	// Waiting: the relay has MaxParked parked messages, and the replay waits until it has fewer.
+	// Waiting: the replay waits until the relay has delivered parked messages: it has MaxParked of them, or the next message is parked by
+	// a replay for another consumer.
 	Waiting bool `json:"waiting,omitempty"`
 
 	// Failures counts steps that failed in a row; Cause is the cause of the last failure.

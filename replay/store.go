@@ -169,6 +169,15 @@ func (s Store) update(ctx context.Context, op store.Operation, id string, change
 // progress. It returns the replay and the time until its rate allows the next step; if that time has not come, it does nothing. Any
 // number of processes may call it: each message is parked once. Errors: ErrNoReplay.
 func (s Store) Step(ctx context.Context, id string) (r Replay, wait time.Duration, err error) {
+	for try := 1; ; try++ {
+		r, wait, err = s.stepOnce(ctx, id)
+		if try == overtakenTries || !errors.Is(err, errOvertaken) {
+			return r, wait, err
+		}
+	}
+}
+
+func (s Store) stepOnce(ctx context.Context, id string) (r Replay, wait time.Duration, err error) {
 	before := int64(0)
 	op := store.Operation{Method: "StepReplay", Doing: "step of a replay"}
 	r, err = s.update(ctx, op, id, func(w store.Writer, r *Replay, now time.Time) (bool, error) {
@@ -194,43 +203,57 @@ func step(ctx context.Context, w store.Writer, r *Replay, now time.Time) error {
 		return err
 	}
 	if full >= MaxParked {
-		r.Waiting, r.NextAt = true, now.Add(fullWait)
+		r.wait(now)
 		return nil
 	}
-	chosen, skipped, err := choose(ctx, w, r)
+	before := r.Position
+	chosen, skipped, blocked, err := choose(ctx, w, r)
 	if err != nil {
 		return err
 	}
-	n := 0
+	if blocked && (len(chosen) == 0 || r.Filter.Key != "") {
+		r.Position = before
+		r.wait(now)
+		return nil
+	}
 	if len(chosen) > 0 {
 		headers := map[string]string{postrider.HeaderReplay: r.ID}
 		if r.Consumer != "" {
 			headers[postrider.HeaderReplayFor] = r.Consumer
 		}
-		n, err = w.ParkReplayed(ctx, store.ReplayedMessages{
+		n, err := w.ParkReplayed(ctx, store.ReplayedMessages{
 			Relay: r.Relay, Messages: chosen, Headers: headers, Entry: fmt.Sprintf("replayed by %s (replay %s)", r.By, r.ID),
 		})
+		if err == nil && n < len(chosen) {
+			err = errOvertaken
+		}
 		if err != nil {
 			return err
 		}
 	}
-	r.took(n, skipped+len(chosen)-n, now)
+	r.took(len(chosen), skipped, now)
 	return nil
 }
 
-// choose reads on in the log and returns the messages to park in this step, and how many it leaves out.
-func choose(ctx context.Context, w store.Writer, r *Replay) (chosen []store.LoggedMessage, skipped int, err error) {
+// choose reads on in the log and returns the messages to park in this step, and how many it leaves out. It is blocked by a message that
+// waits for a delivery to another consumer, and stops before it.
+func choose(ctx context.Context, w store.Writer, r *Replay) (chosen []store.LoggedMessage, skipped int, blocked bool, err error) {
+	var o others
 	park, scan := r.limits()
 	for read := 0; r.Position < r.UpTo && read < scan && len(chosen) < park; {
 		page, err := w.Logged(ctx, store.LogQuery{Relay: r.Relay, After: r.Position, UpTo: r.UpTo, Limit: pageLimit})
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		r.Position, read = page.Last, read+pageLimit
 		for i := range page.Messages {
 			switch m := &page.Messages[i]; {
 			case !r.Filter.matches(m, r.Topics):
 			case !m.Delivered:
+				if blocked, err = o.parked(ctx, w, r, m); blocked || err != nil {
+					r.Position = m.Sequence - 1
+					return chosen, skipped, blocked, err
+				}
 				skipped++
 			default:
 				chosen = append(chosen, *m)
@@ -241,7 +264,7 @@ func choose(ctx context.Context, w store.Writer, r *Replay) (chosen []store.Logg
 			}
 		}
 	}
-	return chosen, skipped, nil
+	return chosen, skipped, false, nil
 }
 
 // Pause stops a running replay until Resume. What it has parked is delivered. Errors: ErrNoReplay, ErrEnded, ErrState.

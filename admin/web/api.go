@@ -2,10 +2,8 @@ package web
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -17,6 +15,7 @@ import (
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
 )
 
@@ -31,36 +30,21 @@ type call struct {
 
 func (c call) path(name string) string { return c.r.PathValue(name) }
 
+// limit is how many rows the call asks for.
 func (c call) limit() int {
 	n, err := strconv.Atoi(c.v.Get("limit"))
-	if err != nil || n < 1 {
+	if err != nil {
 		return 100
 	}
-	return min(n, 1000)
+	return n
 }
 
-// body reads the body of a call, which is JSON without unknown fields.
-func (c call) body(into any) error {
-	if kind := c.r.Header.Get("Content-Type"); kind != "application/json" {
-		return fmt.Errorf("%w: the Content-Type is %q, not application/json", admin.ErrInput, kind)
+// numbered reads the number in the path, and the body.
+func (c call) numbered(into any) (n int64, err error) {
+	if n, err = number(c.r, "number"); err == nil {
+		err = c.body(into)
 	}
-	d := json.NewDecoder(c.r.Body)
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%w: %v", admin.ErrInput, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: there is more after the JSON object", admin.ErrInput)
-	}
-	return nil
-}
-
-// because reads the number in the path, and the reason in the body.
-func (c call) because(name string) (n int64, in reasonBody, err error) {
-	if n, err = number(c.r, name); err == nil {
-		err = c.body(&in)
-	}
-	return n, in, err
+	return n, err
 }
 
 // apiRoute is one operation of the API. Routes and their description are made from the same table.
@@ -69,16 +53,30 @@ type apiRoute struct {
 	// action is the permission that it needs, does says what it does.
 	action admin.Action
 	does   string
-	// query are the names of parameters; in and out are values of the types of body and answer, nil for none.
-	query   []string
+	// query are its parameters; in and out are values of the types of body and answer, nil for none. A field of a body is required unless
+	// its tag has omitempty or omitzero.
+	query   []parameter
 	in, out any
 	call    func(call) (any, error)
+}
+
+// answer makes a call if its parameters are what the description says.
+func (a apiRoute) answer(c call) (any, error) {
+	for _, p := range a.query {
+		if err := p.check(c.v); err != nil {
+			return nil, err
+		}
+	}
+	return a.call(c)
 }
 
 // Bodies of calls.
 type (
 	reasonBody struct {
 		Reason string `json:"reason"`
+	}
+	noteBody struct {
+		Reason string `json:"reason,omitempty"`
 	}
 	reviewBody struct {
 		Action admin.ReviewAction `json:"action"`
@@ -87,7 +85,7 @@ type (
 	pauseBody struct {
 		Reason string `json:"reason"`
 		// ForSeconds is how long the pause lasts, 0 until it is resumed.
-		ForSeconds float64 `json:"for_seconds"`
+		ForSeconds float64 `json:"for_seconds,omitempty"`
 	}
 	decideBody struct {
 		Verb   store.Verb `json:"verb"`
@@ -129,9 +127,6 @@ type (
 	}
 )
 
-// maxSeconds is more than any pause lasts, and few enough for a time.Duration.
-const maxSeconds = 1e9
-
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
 	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.redriveRoutes(), h.pauseRoutes())
@@ -147,17 +142,17 @@ func (h *Handler) statusRoutes() []apiRoute {
 			o, err := s.Overview(c.r.Context(), c.p)
 			return newStatusAnswer(o), err
 		}},
-		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it: of all checks, or of those in check (names or areas, separated by commas). The report is up to ten seconds old.", []string{"check"}, nil, doctor.Report{}, func(c call) (any, error) {
+		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it: of all checks, or of those in check (names or areas, separated by commas). The report is up to ten seconds old.", []parameter{{name: "check"}}, nil, doctor.Report{}, func(c call) (any, error) {
 			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check")))
 		}},
 		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
 			r, err := s.Relay(c.r.Context(), c.p, c.path("relay"))
 			return newRelayPageAnswer(r), err
 		}},
-		{"GET", "/held", "HeldKeys", "Held keys, longest held first.", []string{"relay", "limit"}, nil, []store.HeldInfo{}, func(c call) (any, error) {
+		{"GET", "/held", "HeldKeys", "Held keys, longest held first.", []parameter{relayParameter, limitParameter}, nil, []store.HeldInfo{}, func(c call) (any, error) {
 			return s.HeldKeys(c.r.Context(), c.p, c.v.Get("relay"), c.limit())
 		}},
-		{"GET", "/held/{relay}/{key}", "HeldKey", "A held key with its first messages in order, 100 at most.", []string{"limit"}, nil, heldAnswer{}, func(c call) (any, error) {
+		{"GET", "/held/{relay}/{key}", "HeldKey", "A held key with its first messages in order, 100 at most.", []parameter{limitParameter}, nil, heldAnswer{}, func(c call) (any, error) {
 			var out heldAnswer
 			var err error
 			out.Held, out.Queued, err = s.HeldKey(c.r.Context(), c.p, c.path("relay"), c.path("key"), c.limit())
@@ -168,10 +163,9 @@ func (h *Handler) statusRoutes() []apiRoute {
 
 func (h *Handler) readRoutes() []apiRoute {
 	s := h.service
-	filter := []string{"relay", "type", "key", "fingerprint", "state"}
 	return []apiRoute{
-		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first.", append(filter, "after", "limit"), nil, deadPage{}, h.apiDead},
-		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause.", append(filter, "limit"), nil, []store.CauseCount{}, func(c call) (any, error) {
+		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first.", append(slices.Clone(deadParameters), parameter{name: "after", least: 0, most: math.MaxInt64}, limitParameter), nil, deadPage{}, h.apiDead},
+		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause.", append(slices.Clone(deadParameters), limitParameter), nil, []store.CauseCount{}, func(c call) (any, error) {
 			return s.Causes(c.r.Context(), c.p, deadFilter(c.v), c.limit())
 		}},
 		{"GET", "/dead/{number}", "DeadLetter", "A dead letter, with what rules show of its payload.", nil, nil, admin.Dead{}, func(c call) (any, error) {
@@ -188,24 +182,24 @@ func (h *Handler) readRoutes() []apiRoute {
 		{"GET", "/keys/{key}", "Key", "What blocks a key at each relay and consumer.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
 			return s.Key(c.r.Context(), c.p, c.path("key"))
 		}},
-		{"GET", "/redrives", "Redrives", "Redrives, newest first.", []string{"limit"}, nil, []store.Redrive{}, func(c call) (any, error) {
+		{"GET", "/redrives", "Redrives", "Redrives, newest first.", []parameter{limitParameter}, nil, []store.Redrive{}, func(c call) (any, error) {
 			return s.Redrives(c.r.Context(), c.p, c.limit())
 		}},
-		{"GET", "/redrives/{id}", "Redrive", "A redrive, and what became of its messages.", nil, nil, store.Redrive{}, func(c call) (any, error) {
-			id, err := number(c.r, "id")
+		{"GET", "/redrives/{number}", "Redrive", "A redrive, and what became of its messages.", nil, nil, store.Redrive{}, func(c call) (any, error) {
+			n, err := number(c.r, "number")
 			if err != nil {
 				return nil, err
 			}
-			return s.Redrive(c.r.Context(), c.p, id)
+			return s.Redrive(c.r.Context(), c.p, n)
 		}},
 		{"GET", "/reviews/{id}", "ShowReview", "A review.", nil, nil, admin.Review{}, func(c call) (any, error) {
 			return s.ShowReview(c.r.Context(), c.p, c.path("id"))
 		}},
-		{"GET", "/sagas", "Sagas", "Sagas in the order of their start.", []string{"saga", "status", "after", "limit"}, nil, sagasAnswer{}, h.apiSagas},
+		{"GET", "/sagas", "Sagas", "Sagas in the order of their start.", []parameter{{name: "saga"}, {name: "status", words: wordsOf(store.SagaStatuses)}, {name: "after"}, limitParameter}, nil, sagasAnswer{}, h.apiSagas},
 		{"GET", "/sagas/{id}", "Saga", "A saga with its history, without its data.", nil, nil, admin.Saga{}, func(c call) (any, error) {
 			return s.Saga(c.r.Context(), c.p, c.path("id"))
 		}},
-		{"GET", "/activity", "Activity", "Who did what, newest first: an admin sees everybody's actions.", []string{"before", "limit"}, nil, activityAnswer{}, func(c call) (any, error) {
+		{"GET", "/activity", "Activity", "Who did what, newest first: an admin sees everybody's actions.", []parameter{{name: "before"}, limitParameter}, nil, activityAnswer{}, func(c call) (any, error) {
 			var out activityAnswer
 			var err error
 			out.Entries, out.Next, err = s.Activity(c.r.Context(), c.p, c.v.Get("before"), c.limit())
@@ -258,15 +252,17 @@ func (h *Handler) writeRoutes() []apiRoute {
 			out.Review, out.Discarded, err = s.ExecuteReview(c.r.Context(), c.p, c.path("id"), in)
 			return out, err
 		}},
-		{"POST", "/dead/{number}/redrive", "RedriveDead", "Sends one dead letter back.", nil, reasonBody{}, store.Redrive{}, func(c call) (any, error) {
-			n, in, err := c.because("number")
+		{"POST", "/dead/{number}/redrive", "RedriveDead", "Sends one dead letter back.", nil, noteBody{}, store.Redrive{}, func(c call) (any, error) {
+			var in noteBody
+			n, err := c.numbered(&in)
 			if err != nil {
 				return nil, err
 			}
 			return s.RedriveDead(c.r.Context(), c.p, n, in.Reason)
 		}},
 		{"POST", "/dead/{number}/discard", "DiscardDead", "Drops one dead letter; it stays on record.", nil, reasonBody{}, nil, func(c call) (any, error) {
-			n, in, err := c.because("number")
+			var in reasonBody
+			n, err := c.numbered(&in)
 			if err != nil {
 				return nil, err
 			}
@@ -291,8 +287,8 @@ func (h *Handler) writeRoutes() []apiRoute {
 func (h *Handler) redriveRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"POST", "/redrives/{id}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, reasonBody{}, nil, onRedrive(s.CancelRedrive)},
-		{"POST", "/redrives/{id}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, reasonBody{}, nil, onRedrive(s.ContinueRedrive)},
+		{"POST", "/redrives/{number}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, noteBody{}, nil, onRedrive(s.CancelRedrive)},
+		{"POST", "/redrives/{number}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, noteBody{}, nil, onRedrive(s.ContinueRedrive)},
 	}
 }
 
@@ -304,11 +300,11 @@ func (h *Handler) pauseRoutes() []apiRoute {
 			if err := c.body(&in); err != nil {
 				return nil, err
 			}
-			last := time.Duration(min(max(in.ForSeconds, -1), maxSeconds) * float64(time.Second))
+			last := time.Duration(min(max(in.ForSeconds, -1), 2*pause.Longest.Seconds()) * float64(time.Second))
 			return s.PauseRelay(c.r.Context(), c.p, c.path("relay"), in.Reason, last)
 		}},
-		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, reasonBody{}, store.Pause{}, func(c call) (any, error) {
-			var in reasonBody
+		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, noteBody{}, store.Pause{}, func(c call) (any, error) {
+			var in noteBody
 			if err := c.body(&in); err != nil {
 				return nil, err
 			}
@@ -320,11 +316,12 @@ func (h *Handler) pauseRoutes() []apiRoute {
 // onRedrive is the call of an action on a redrive.
 func onRedrive(act func(context.Context, admin.Principal, int64, string) error) func(call) (any, error) {
 	return func(c call) (any, error) {
-		id, in, err := c.because("id")
+		var in noteBody
+		n, err := c.numbered(&in)
 		if err != nil {
 			return nil, err
 		}
-		return nil, act(c.r.Context(), c.p, id, in.Reason)
+		return nil, act(c.r.Context(), c.p, n, in.Reason)
 	}
 }
 
@@ -339,7 +336,7 @@ func (h *Handler) apiHandler(route apiRoute) http.HandlerFunc {
 			h.failWith(w, r, err)
 			return
 		}
-		out, err := route.call(call{r, p, r.URL.Query()})
+		out, err := route.answer(call{r, p, r.URL.Query()})
 		if err != nil {
 			h.failWith(w, r, err)
 			return
@@ -353,28 +350,4 @@ func (h *Handler) apiHandler(route apiRoute) http.HandlerFunc {
 		}
 		writeJSON(w, http.StatusOK, "application/json", out)
 	}
-}
-
-func writeJSON(w http.ResponseWriter, status int, kind string, v any) {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		status, text = http.StatusInternalServerError, []byte(`{"title": "Internal Server Error", "status": 500}`)
-	}
-	w.Header().Set("Content-Type", kind)
-	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n'))
-}
-
-// problem is an error as RFC 9457 describes it.
-type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"`
-}
-
-func writeProblem(w http.ResponseWriter, status int, detail string) {
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	writeJSON(w, status, "application/problem+json", problem{http.StatusText(status), status, detail})
 }

@@ -48,7 +48,19 @@ func TestAPI(t *testing.T) {
 	call("POST", "/relays/payments/resume", `{}`, 409)
 	call("POST", "/dead/3/discard", `{"reason": "duplicate"}`, 409)
 	call("POST", "/dead/3/discard", `{}`, 400)
-	call("POST", "/dead/3/discard", `{"other": 1}`, 400)
+	call("POST", "/dead/3/discard", `{"reason": "x", "other": 1}`, 400)
+	call("POST", "/reviews", `{"action": "discard"}`, 400) // without a filter, it would concern all dead letters
+	call("POST", "/reviews", `{"action": "discard", "filter": null}`, 400)
+	call("GET", "/dead?limit=0", "", 400)
+	call("GET", "/dead?limit=1&limit=2", "", 400)
+	call("GET", "/dead?state=lost", "", 400)
+	call("GET", "/doctor?check=nothing", "", 404)
+	call("GET", "/dead?key=%00", "", 400) // PostgreSQL answers with an error
+	call("GET", "/messages/%00", "", 400)
+	call("GET", "/messages/%ff", "", 400)
+	call("POST", "/dead/3/discard", `{"reason": "x\u0000"}`, 400)
+	call("DELETE", "/dead/3", "", 405)
+	call("GET", "/nowhere", "", 404)
 	call("POST", "/dead/x/discard", `{"reason": "x"}`, 400)
 	call("GET", "/dead/99999", "", 404)
 	headers["Authorization"] = "Bearer pr_wrong_token"
@@ -84,7 +96,7 @@ func TestDescription(t *testing.T) {
 			concrete += s.shop.Dead
 		case "/sagas/{id}":
 			concrete += "fulfilment-4711"
-		case "/redrives/{id}", "/reviews/{id}":
+		case "/redrives/{number}", "/reviews/{id}":
 			continue
 		}
 		r := s.request("GET", "/api/v1"+concrete, "", nil)

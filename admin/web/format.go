@@ -228,7 +228,7 @@ func toneMark(tone any) mark {
 }
 
 func wordMark(w admin.Word) mark {
-	icons := map[admin.Word]string{admin.Delivering: "check", admin.Idle: "dash", admin.Paused: "pause"}
+	icons := map[admin.Word]string{admin.Delivering: "check", admin.Idle: "dash", admin.Paused: "pause", admin.Waiting: "clock"}
 	m := toneMark(w.Tone())
 	if icon := icons[w]; icon != "" {
 		m.Icon = icon

@@ -40,7 +40,7 @@ func TestHealth(t *testing.T) {
 	if status, body := s.get("/api/v1/doctor?check=db.blocked"); status != http.StatusOK || !strings.Contains(body, `"outcome": "could not check"`) {
 		t.Errorf("one check: %d %s", status, body)
 	}
-	if status, _ := s.get("/api/v1/doctor?check=nothing"); status != http.StatusBadRequest {
+	if status, _ := s.get("/api/v1/doctor?check=nothing"); status != http.StatusNotFound {
 		t.Errorf("a check that does not exist: %d", status)
 	}
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"encoding"
+	"maps"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -21,19 +22,20 @@ func (h *Handler) openAPI(w http.ResponseWriter, _ *http.Request) {
 
 func (h *Handler) describe() object {
 	schemas := schemas{}
+	for _, route := range h.api() { // types of bodies first: answers with the same types name what bodies may have
+		if route.in != nil {
+			schemas.body(reflect.TypeOf(route.in))
+		}
+	}
 	failure := object{"description": "An error", "content": object{"application/problem+json": object{"schema": schemas.of(reflect.TypeFor[problem]())}}}
 	paths := object{}
 	for _, route := range h.api() {
 		var parameters []object
 		for _, name := range pathNames.FindAllStringSubmatch(route.path, -1) {
-			parameters = append(parameters, object{"name": name[1], "in": "path", "required": true, "schema": object{"type": "string"}})
+			parameters = append(parameters, object{"name": name[1], "in": "path", "required": true, "schema": pathParameter(name[1]).schema()})
 		}
-		for _, name := range route.query {
-			kind := map[string]string{"limit": "integer", "after": "string"}[name]
-			if kind == "" {
-				kind = "string"
-			}
-			parameters = append(parameters, object{"name": name, "in": "query", "schema": object{"type": kind}})
+		for _, p := range route.query {
+			parameters = append(parameters, object{"name": p.name, "in": "query", "schema": p.schema()})
 		}
 		operation := object{"summary": route.does, "operationId": operationID(route), "responses": object{"default": failure}}
 		if role := route.action.Needs(); role != "" {
@@ -85,6 +87,8 @@ func (s schemas) of(t reflect.Type) object {
 		return object{"type": "string"}
 	case t.Kind() == reflect.Bool:
 		return object{"type": "boolean"}
+	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
+		return object{"type": "integer", "format": "int64"}
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
 		return object{"type": "integer"}
 	case t.Kind() == reflect.Float64:
@@ -96,13 +100,9 @@ func (s schemas) of(t reflect.Type) object {
 	case t.Kind() == reflect.Map:
 		return object{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
 	}
-	name := strings.TrimSuffix(strings.TrimSuffix(t.Name(), "Body"), "Answer")
+	name := schemaName(t)
 	if name == "" {
 		return object{}
-	}
-	name = strings.ToUpper(name[:1]) + name[1:]
-	if t.PkgPath() != reflect.TypeFor[apiRoute]().PkgPath() {
-		name = t.String()
 	}
 	if _, known := s[name]; !known {
 		properties := object{}
@@ -110,6 +110,48 @@ func (s schemas) of(t reflect.Type) object {
 		s.fields(t, properties)
 	}
 	return object{"$ref": "#/components/schemas/" + name}
+}
+
+// schemaName is the name of a struct in the description, "" if it has none.
+func schemaName(t reflect.Type) string {
+	name := strings.TrimSuffix(t.Name(), "Answer")
+	if name == "" {
+		return ""
+	}
+	if t.PkgPath() != reflect.TypeFor[apiRoute]().PkgPath() {
+		return t.String()
+	}
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// body adds the type of a body, and the structs in it: what they must and may have.
+func (s schemas) body(t reflect.Type) {
+	s.of(t)
+	schema := s[schemaName(t)].(object)
+	properties := schema["properties"].(object)
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		property := properties[name].(object)
+		if maps.Copy(property, fieldRules[name]); property["type"] == "string" && property["enum"] == nil && property["format"] == nil {
+			property["pattern"] = anyText
+		}
+		if strings.Contains(options, "omit") {
+			properties[name] = object{"anyOf": []object{property, {"type": "null"}}}
+		}
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() {
+			s.body(f.Type)
+		}
+	}
+	names := required(t)
+	for _, name := range names {
+		if property := properties[name].(object); property["type"] == "string" && property["enum"] == nil {
+			property["pattern"] = someText
+		}
+	}
+	if names != nil {
+		schema["required"] = names
+	}
+	schema["additionalProperties"] = false
 }
 
 // fields adds the fields of a struct, with those of the structs in it that have no name.

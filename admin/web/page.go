@@ -241,7 +241,7 @@ func statusOf(err error) int {
 	case is(admin.ErrToken, errSignedOut):
 		return http.StatusUnauthorized
 	case is(deadletter.ErrNotFound, store.ErrNoRedrive, store.ErrNotHeld, store.ErrNoParked, store.ErrNoSaga, store.ErrUnknownRelay,
-		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken):
+		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken, admin.ErrNotFound):
 		return http.StatusNotFound
 	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrNotStopped, deadletter.ErrRedrivenTooOften,
 		held.ErrRefused, held.ErrSeveral, admin.ErrReviewChanged, store.ErrRecordChanged, pause.ErrPaused, pause.ErrNotPaused):

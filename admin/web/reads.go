@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/postrider/postrider/admin"
 )
@@ -27,7 +26,10 @@ func (h *Handler) Reads() (out []Read) {
 		if route.method != http.MethodGet {
 			continue
 		}
-		r := Read{Path: route.path, Does: route.does, Action: route.action, Query: slices.Clone(route.query)}
+		r := Read{Path: route.path, Does: route.does, Action: route.action}
+		for _, p := range route.query {
+			r.Query = append(r.Query, p.name)
+		}
 		for _, name := range pathNames.FindAllStringSubmatch(route.path, -1) {
 			r.Names = append(r.Names, name[1])
 		}
@@ -51,7 +53,7 @@ func (h *Handler) Read(ctx context.Context, p admin.Principal, path string, para
 			r.SetPathValue(name, value)
 			v.Set(name, value)
 		}
-		out, err := route.call(call{r, p, v})
+		out, err := route.answer(call{r, p, v})
 		if err != nil {
 			return nil, h.Sentence(err)
 		}

@@ -20,9 +20,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider/admin"
 )
@@ -185,9 +187,23 @@ func (h *Handler) secured(next http.Handler) http.Handler {
 			http.Error(w, "This host name is not served here.", http.StatusMisdirectedRequest)
 			return
 		}
+		if !readable(r.URL) {
+			h.fail(w, r, http.StatusBadRequest, "The address has text that no message can have.")
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		inner.ServeHTTP(w, r)
 	})
+}
+
+// readable reports whether all texts of an address are UTF-8 without U+0000: databases refuse others.
+func readable(u *url.URL) bool {
+	query, err := url.ParseQuery(u.RawQuery)
+	texts := []string{u.Path}
+	for name, values := range query {
+		texts = append(append(texts, name), values...)
+	}
+	return err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !utf8.ValidString(text) || strings.ContainsRune(text, 0) })
 }
 
 // hostName is the host that a request names, without its port.
@@ -237,10 +253,42 @@ func (h *Handler) routes() http.Handler {
 	if h.cfg.Prefix != "" {
 		mux.Handle("GET "+h.cfg.Prefix, http.RedirectHandler(h.cfg.Prefix+"/", http.StatusSeeOther))
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		h.fail(w, r, http.StatusNotFound, "There is no page at this address.")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			w = &unrouted{ResponseWriter: w, h: h, r: r}
+		}
+		mux.ServeHTTP(w, r)
 	})
-	return mux
+}
+
+// unrouted replaces the answer of the mux to a request that has no route.
+type unrouted struct {
+	http.ResponseWriter
+	h        *Handler
+	r        *http.Request
+	answered bool
+}
+
+// WriteHeader writes the whole answer.
+func (u *unrouted) WriteHeader(status int) {
+	text := map[int]string{
+		http.StatusNotFound:         "There is no page at this address.",
+		http.StatusMethodNotAllowed: "This address has no " + u.r.Method + ".",
+	}[status]
+	if text == "" {
+		u.ResponseWriter.WriteHeader(status)
+		return
+	}
+	u.answered = true
+	u.h.fail(u.ResponseWriter, u.r, status, text)
+}
+
+// Write drops the text of the mux.
+func (u *unrouted) Write(b []byte) (int, error) {
+	if u.answered {
+		return len(b), nil
+	}
+	return u.ResponseWriter.Write(b)
 }
 
 func random(n int) []byte {

@@ -100,6 +100,7 @@ func New(ctx context.Context, hostile bool) (*Shop, error) {
 	s.settle("payments", nothing)
 	s.settle("to-hook", nothing)
 	s.down("to-audit", "dial tcp 10.0.0.7:9092: connect: connection refused"+suffix)
+	s.gated("fulfilment", "payment.charge"+suffix)
 	s.consumer(suffix)
 	s.sagas(suffix)
 	return s, s.err
@@ -140,6 +141,19 @@ func (s *Shop) down(name, cause string) {
 	}
 	process := owner(name)
 	process.Destination = store.Destination{State: store.DestinationDown, For: 4*time.Minute + 12*time.Second, NextTry: 3 * time.Second, Error: cause}
+	_, err := s.Heartbeat(s.ctx, name, process, lease)
+	s.do(err)
+}
+
+// gated publishes a message that a relay does not hand to its handlers, since they need an operation whose breaker is open.
+func (s *Shop) gated(name, operation string) {
+	s.idle(name)
+	s.publish("order.placed", 1, func(int) string { return "order/10" })
+	for _, other := range []string{"payments", "to-kafka", "to-hook"} {
+		s.settle(other, nothing)
+	}
+	process := owner(name)
+	process.Gate = store.Gate{Closed: true, On: operation, For: 48 * time.Second, NextTry: 12 * time.Second}
 	_, err := s.Heartbeat(s.ctx, name, process, lease)
 	s.do(err)
 }
