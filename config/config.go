@@ -133,6 +133,8 @@ type Relay struct {
 
 	MaxRate Rate `yaml:"max_rate" min:"1/h"`
 	Burst   int  `yaml:"burst" min:"1" max:"10000000"`
+	// RedriveRate bounds all redrives of the relay together.
+	RedriveRate Rate `yaml:"redrive_rate" min:"1/h"`
 
 	Policies        []Policy      `yaml:"policies"`
 	MaxAttempts     int           `yaml:"max_attempts" min:"1" max:"1000000"`
@@ -170,7 +172,7 @@ type Publisher struct {
 	URLFile string `yaml:"url_file"`
 	// Options are the same options as in the query of URL, which they override. Use them for values that should not be in
 	// a URL. For an option with a secret, such as password, password_file names a file that has it.
-	Options map[string]string `yaml:"options"`
+	Options map[string]string `yaml:"options" names:"options"`
 }
 
 // Shorthand accepts `publisher: URL` for `publisher: {url: URL}`.

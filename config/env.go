@@ -14,7 +14,7 @@ const Prefix = "POSTRIDER_"
 
 // overlay applies environment variables to c. A key's variable is its path in upper case with _ as separator: store.url
 // is POSTRIDER_STORE_URL, and concurrency of the relay to-nats POSTRIDER_RELAYS_TO_NATS_CONCURRENCY. Lists of texts are
-// comma-separated. Unknown names are returned as warnings, not errors, because other programs set variables too:
+// comma-separated, and so are the entries name=value of a mapping. Unknown names are returned as warnings, not errors, because other programs set variables too:
 // container platforms set POSTRIDER_SERVICE_HOST and the like for a service of that name. set maps each path that was set
 // to its variable.
 func overlay(c *Config, environ []string, faults *Error) (set map[string]string, warnings []string) {
@@ -65,7 +65,7 @@ type leaf struct {
 	path  string
 	value reflect.Value
 	tag   reflect.StructTag
-	// key is the name in a map, if value is a map.
+	// key is the name in a map of options.
 	key string
 }
 
@@ -102,7 +102,7 @@ func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 				}
 				collect(element, name+"_"+variableOf(called), fmt.Sprintf("%s[%d]", at, i), out)
 			}
-		case value.Kind() == reflect.Map:
+		case f.Tag.Get("names") == "options": // of brokers
 			for _, option := range everyOption() {
 				out[name+"_"+variableOf(option)] = leaf{path: join(at, option), value: value, tag: f.Tag, key: option}
 			}

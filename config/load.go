@@ -134,24 +134,25 @@ func (d *decoder) check(c *Config) {
 	names := map[string]bool{}
 	for i, r := range c.Relays {
 		at := fmt.Sprintf("relays[%d]", i)
-		if r.Name == "" {
-			d.at(at, "name is missing; it names the relay's cursor in the database, e.g. to-nats")
-		} else if names[r.Name] {
-			d.at(at+".name", "relay %q stands here twice; give each a name of its own", r.Name)
-		}
-		names[r.Name] = true
+		d.checkName(names, at, r.Name, "it names the relay's cursor in the database, e.g. to-nats")
 		d.checkRelay(at, r, c)
 	}
 	for i, r := range c.Consumers {
 		at := fmt.Sprintf("consumers[%d]", i)
-		if r.Name == "" {
-			d.at(at, "name is missing; it names the consumer's progress in the database, e.g. order-view")
-		} else if names[r.Name] {
-			d.at(at+".name", "%q stands here twice; give each relay and consumer a name of its own", r.Name)
-		}
-		names[r.Name] = true
+		d.checkName(names, at, r.Name, "it names the consumer's progress in the database, e.g. order-view")
 		d.checkRetries(at, r.BackoffBase, r.BackoffMax, r.Policies)
 	}
+}
+
+// checkName reports a name that is missing, and one that is among names already. use says what it is for.
+func (d *decoder) checkName(names map[string]bool, at, name, use string) {
+	switch {
+	case name == "":
+		d.at(at, "name is missing; %s", use)
+	case names[name]:
+		d.at(at+".name", "%q stands here twice; give each a name of its own", name)
+	}
+	names[name] = true
 }
 
 // CheckListen returns an error for an invalid listen address.
@@ -198,15 +199,10 @@ func (d *decoder) checkStores(c *Config) {
 	names := map[string]bool{}
 	for i, s := range c.Stores {
 		at := fmt.Sprintf("stores[%d]", i)
-		if s.Name == "" {
-			d.at(at, "name is missing; relays refer to a store by its name")
-		} else if names[s.Name] {
-			d.at(at+".name", "store %q stands here twice", s.Name)
-		}
+		d.checkName(names, at, s.Name, "relays refer to a store by its name")
 		if s.URL == "" {
 			d.at(at, "url is missing, e.g. sqlite:///var/lib/shop/shop.db or postgres://user@host/db")
 		}
-		names[s.Name] = true
 	}
 }
 

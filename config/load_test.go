@@ -91,7 +91,7 @@ http: 8080
 		`postrider.yaml:10:14: relays[0].on_dead: "panic" is not allowed; allowed: continue, hold`,
 		`postrider.yaml:11:16: relays[0].max_batch: here belongs a single value`,
 		`postrider.yaml:12:14: relays[0].topics[0]: an empty pattern`,
-		`postrider.yaml:13:5: relays[1].name: relay "a" stands here twice`,
+		`postrider.yaml:13:5: relays[1].name: "a" stands here twice`,
 		`postrider.yaml:15:5: relays[1].backoff_max: 1s is below backoff_base (2s)`,
 		`postrider.yaml:16:5: relays[1].store: there is no store "other"`,
 		`postrider.yaml:18:10: log.level: "loud" is not allowed; allowed: debug, info, warn, error`,
@@ -106,21 +106,6 @@ http: 8080
 		if !strings.HasPrefix(got[i], want[i]) {
 			t.Errorf("fault %d:\n got %s\nwant %s…", i, got[i], want[i])
 		}
-	}
-}
-
-func TestEnvironmentWinsOverFile(t *testing.T) {
-	t.Parallel()
-	c, warnings := parse(t, full,
-		"POSTRIDER_STORE_URL=postrider://elsewhere", "POSTRIDER_RELAYS_TO_NATS_CONCURRENCY=7", "POSTRIDER_RELAYS_TO_AUDIT_TOPICS=a, b",
-		"POSTRIDER_RELAYS_TO_AUDIT_PUBLISHER=nats://x", "POSTRIDER_RELAYS_TO_AUDIT_PUBLISHER_OPTIONS_STREAM=S",
-		"POSTRIDER_SERVICE_HOST=10.0.0.1", "POSTRIDER_LOG_LEVL=debug", "HOME=/")
-	if c.Store.URL != "postrider://elsewhere" || c.Relays[0].Concurrency != 7 || c.Relays[1].Publisher.URL != "nats://x" ||
-		c.Relays[1].Publisher.Options["stream"] != "S" || !reflect.DeepEqual(c.Relays[1].Topics, []string{"a", "b"}) {
-		t.Errorf("read %+v", c)
-	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "did you mean POSTRIDER_LOG_LEVEL?") {
-		t.Errorf("warnings %q", warnings)
 	}
 }
 

@@ -49,6 +49,8 @@ func setText(v reflect.Value, tag reflect.StructTag, text string) error {
 	case reflect.Slice:
 		v.Set(reflect.ValueOf(splitList(text)))
 		return nil
+	case reflect.Map:
+		return setEntries(v, text)
 	}
 	return setNumber(v, tag, text)
 }
@@ -109,6 +111,21 @@ func bounds(tag reflect.StructTag) string {
 	default:
 		return lo + " to " + hi
 	}
+}
+
+// setEntries sets a map from comma-separated entries name=value.
+func setEntries(v reflect.Value, text string) error {
+	entries := map[string]string{}
+	for _, entry := range splitList(text) {
+		name, value, found := strings.Cut(entry, "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !found || name == "" || value == "" {
+			return fmt.Errorf("%q is not name=value; separate several by commas", entry)
+		}
+		entries[name] = value
+	}
+	v.Set(reflect.ValueOf(entries))
+	return nil
 }
 
 // splitList splits a comma-separated list.

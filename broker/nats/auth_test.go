@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,11 +39,16 @@ func opens(t *testing.T, url string, cfg natsbroker.Config) {
 	}
 }
 
+const wrongPassword = "opensesamy"
+
 func refuses(t *testing.T, url string, cfg natsbroker.Config) {
 	t.Helper()
 	cfg.Stream = "ORDERS"
 	_, err := natsbroker.Open(t.Context(), url, cfg)
 	wantError(t, err, "the server refuses the credentials")
+	if strings.Contains(err.Error(), wrongPassword) {
+		t.Errorf("the error tells the password: %v", err)
+	}
 }
 
 func TestUserAndPassword(t *testing.T) {
@@ -50,7 +56,7 @@ func TestUserAndPassword(t *testing.T) {
 	s := startEmbedded(t, func(o *server.Options) { o.Username, o.Password = "shop", "secret" })
 	opens(t, "nats://shop:secret@"+s.address(), natsbroker.Config{})
 	opens(t, "nats://"+s.address(), natsbroker.Config{User: "shop", Password: "secret"})
-	refuses(t, "nats://shop:wrong@"+s.address(), natsbroker.Config{})
+	refuses(t, "nats://shop:"+wrongPassword+"@"+s.address(), natsbroker.Config{})
 	refuses(t, "nats://"+s.address(), natsbroker.Config{})
 }
 
@@ -58,7 +64,7 @@ func TestToken(t *testing.T) {
 	t.Parallel()
 	s := startEmbedded(t, func(o *server.Options) { o.Authorization = "secret" })
 	opens(t, "nats://"+s.address()+"?token=secret", natsbroker.Config{})
-	refuses(t, "nats://"+s.address()+"?token=wrong", natsbroker.Config{})
+	refuses(t, "nats://"+s.address()+"?token="+wrongPassword, natsbroker.Config{})
 }
 
 func TestNKey(t *testing.T) {
@@ -130,8 +136,11 @@ func TestTLS(t *testing.T) {
 	})
 	opens(t, "tls://"+s.address()+"?ca="+certFile+"&cert="+certFile+"&key="+keyFile, natsbroker.Config{})
 	opens(t, "nats://"+s.address(), natsbroker.Config{TLS: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}})
-	_, err = natsbroker.Open(t.Context(), "tls://"+s.address(), natsbroker.Config{Stream: "ORDERS", CertFile: certFile, KeyFile: keyFile})
-	wantError(t, err, "certificate signed by unknown authority")
+	otherCA, _ := newCertificate(t)
+	for _, ca := range []string{"", otherCA} {
+		_, err = natsbroker.Open(t.Context(), "tls://"+s.address(), natsbroker.Config{Stream: "ORDERS", CAFile: ca, CertFile: certFile, KeyFile: keyFile})
+		wantError(t, err, "certificate signed by unknown authority")
+	}
 }
 
 func newNKey(t *testing.T, create func() (nkeys.KeyPair, error)) (pair nkeys.KeyPair, public, seed string) {

@@ -101,8 +101,11 @@ func testNoPermission(t *testing.T, s *server) {
 		msgs := append(messages("allowed", 30), message("forbidden", 1))
 		onlyFails(t, outcomes(t, p, msgs), 30, postrider.Retried, "set_topic_permissions")
 	}
-	_, err = rabbitmqbroker.Open(t.Context(), strings.Replace(url, "secret", "wrong", 1), rabbitmqbroker.Config{Exchange: "permitted"})
+	_, err = rabbitmqbroker.Open(t.Context(), strings.Replace(url, "secret", "opensesamy", 1), rabbitmqbroker.Config{Exchange: "permitted"})
 	wantError(t, err, "check user and password")
+	if strings.Contains(fmt.Sprint(err), "opensesamy") {
+		t.Errorf("the error tells the password: %v", err)
+	}
 	_, err = rabbitmqbroker.Open(t.Context(), url+"absent", rabbitmqbroker.Config{Exchange: "permitted"})
 	wantError(t, err, "virtual host")
 }
@@ -150,8 +153,10 @@ func testEncryption(t *testing.T, s *server) {
 	accepted(t, open(t, trusting, rabbitmqbroker.Config{}), messages("tls", 3))
 	external := trusting + "&external=true&cert=" + s.pki.clientCert + "&key=" + s.pki.clientKey
 	accepted(t, open(t, external, rabbitmqbroker.Config{}), messages("tls", 3))
-	_, err := rabbitmqbroker.Open(t.Context(), url, rabbitmqbroker.Config{})
-	wantError(t, err, "CAFile")
+	for _, trusted := range []string{"", "&ca=" + newPKI(t).ca} {
+		_, err := rabbitmqbroker.Open(t.Context(), url+trusted, rabbitmqbroker.Config{})
+		wantError(t, err, "CAFile")
+	}
 }
 
 func wantError(t *testing.T, err error, text string) {

@@ -37,8 +37,8 @@ const (
 // db, cluster, master, sentinel_user, sentinel_password, allow_plaintext, ca, cert and key. The scheme rediss:// requires
 // encryption.
 //
-// Open retries an unreachable server until ctx ends. It fails immediately if the server rejects the credentials or is
-// too old. It logs warnings about server settings that may lose messages.
+// Open retries an unreachable server until ctx ends. It fails immediately if the server rejects the credentials, its
+// certificate is not trusted, or it is too old. It logs warnings about server settings that may lose messages.
 func Open(ctx context.Context, url string, cfg Config) (*Publisher, error) {
 	servers, cfg, err := ParseURL(url, cfg)
 	if err != nil {
@@ -72,6 +72,9 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		switch {
 		case err == nil:
 			return client, nil
+		case refusesCertificate(err):
+			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: check the CA file (ca), and that the certificate names this host: %w",
+				address.Servers(servers), err), client.Close())
 		case final(err):
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w", address.Servers(servers), err), client.Close())
 		}
@@ -88,6 +91,13 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 // Unavailable, because they affect every message; when connecting, they must be reported.
 func final(err error) bool {
 	return redis.IsAuthError(err) || postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable
+}
+
+// refusesCertificate reports whether this program does not trust the server's certificate, or the server not that of this program.
+func refusesCertificate(err error) bool {
+	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
+	_, alert := errors.AsType[tls.AlertError](err)
+	return bad || alert
 }
 
 // clientOptions returns the client's options. The client does not retry commands: this package knows which ones may be

@@ -29,24 +29,27 @@ const (
 
 // The programs, by path.
 const (
-	NATSBin        Name = "POSTRIDER_TEST_NATS_BIN"
-	MariaDBBin     Name = "POSTRIDER_TEST_MARIADB_BIN"
-	MariaDBSlapBin Name = "POSTRIDER_TEST_MARIADB_SLAP_BIN"
-	RedisBin       Name = "POSTRIDER_TEST_REDIS_BIN"
-	RabbitMQBin    Name = "POSTRIDER_TEST_RABBITMQ_BIN"
-	PgBenchBin     Name = "POSTRIDER_TEST_PGBENCH_BIN"
-	PgBouncerBin   Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
-	PrometheusBin  Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
-	PromtoolBin    Name = "POSTRIDER_TEST_PROMTOOL_BIN"
-	ChromiumBin    Name = "POSTRIDER_TEST_CHROMIUM_BIN"
-	HelmBin        Name = "POSTRIDER_TEST_HELM_BIN"
-	KubeconformBin Name = "POSTRIDER_TEST_KUBECONFORM_BIN"
+	NATSBin         Name = "POSTRIDER_TEST_NATS_BIN"
+	MariaDBBin      Name = "POSTRIDER_TEST_MARIADB_BIN"
+	MariaDBSlapBin  Name = "POSTRIDER_TEST_MARIADB_SLAP_BIN"
+	RedisBin        Name = "POSTRIDER_TEST_REDIS_BIN"
+	RabbitMQBin     Name = "POSTRIDER_TEST_RABBITMQ_BIN"
+	PgBenchBin      Name = "POSTRIDER_TEST_PGBENCH_BIN"
+	PgBouncerBin    Name = "POSTRIDER_TEST_PGBOUNCER_BIN"
+	PrometheusBin   Name = "POSTRIDER_TEST_PROMETHEUS_BIN"
+	PromtoolBin     Name = "POSTRIDER_TEST_PROMTOOL_BIN"
+	AlertmanagerBin Name = "POSTRIDER_TEST_ALERTMANAGER_BIN"
+	ChromiumBin     Name = "POSTRIDER_TEST_CHROMIUM_BIN"
+	HelmBin         Name = "POSTRIDER_TEST_HELM_BIN"
+	KubeconformBin  Name = "POSTRIDER_TEST_KUBECONFORM_BIN"
 	// Axe is the script of axe-core, which checks pages for accessibility.
 	Axe Name = "POSTRIDER_TEST_AXE"
 	// KafkaHome is the folder of a Kafka installation with its jars in libs.
 	KafkaHome Name = "POSTRIDER_TEST_KAFKA_HOME"
 	// Languages is the folder with what the programs in other languages need.
 	Languages Name = "POSTRIDER_TEST_LANGUAGES"
+	// Clients is the folder with the packages of Python and npm that use the administration as other programs do.
+	Clients Name = "POSTRIDER_TEST_CLIENTS"
 	// Python has the module venv.
 	PythonBin Name = "POSTRIDER_TEST_PYTHON_BIN"
 	NPMBin    Name = "POSTRIDER_TEST_NPM_BIN"

@@ -21,7 +21,7 @@ func TestCrash(t *testing.T) {
 	relay := w.startRelay()
 	open := w.beginLongTransaction()
 	began := time.Now()
-	load := w.startLoad(duration+patience, 0) // until it is stopped: a slow machine needs longer for the disturbances
+	load := w.startLoad(duration+patience, 300) // until it is stopped: a slow machine needs longer for the disturbances
 
 	var second *process.Process
 	disturbances := []struct {

@@ -99,7 +99,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 				p.Settlements, p.Position)
 		}
 	}
-	w.awaitLoad(w.startLoad(time.Second, 0), time.Second)
+	w.awaitLoad(w.startLoad(time.Second, 300), time.Second)
 	outcome := w.check(w.committed())
 	t.Log(outcome)
 	if !outcome.Kept() {

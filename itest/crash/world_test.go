@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	runConsumer()
 	flag.Parse()
 	var err error
-	if binary, err = process.Postrider(); err != nil {
+	if binary, err = process.Postrider("../.."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -201,7 +201,7 @@ type help struct {
 
 func newHelp(t *testing.T) *help {
 	t.Helper()
-	binary, err := process.Postrider()
+	binary, err := process.Postrider(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	var err error
-	if program, err = process.Postrider(); err != nil {
+	if program, err = process.Postrider("../.."); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -1,11 +1,15 @@
 package languages_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	atlas "ariga.io/atlas/sql/migrate"
+	atlaspostgres "ariga.io/atlas/sql/postgres"
 
 	"github.com/postrider/postrider/internal/migrate"
 	"github.com/postrider/postrider/internal/servertest"
@@ -81,4 +85,55 @@ func TestLiquibase(t *testing.T) {
 	wantSchema(t, db, nil)
 	java(t, db, "LiquibaseUpdate.java", "rollback", dir, fmt.Sprint(n))
 	wantSchema(t, db, postgres.ErrSchemaMissing)
+}
+
+// revisions are the versions that Atlas has run.
+type revisions struct {
+	atlas.NopRevisionReadWriter
+	all []*atlas.Revision
+}
+
+func (r *revisions) ReadRevisions(context.Context) ([]*atlas.Revision, error) { return r.all, nil }
+
+func (r *revisions) WriteRevision(_ context.Context, v *atlas.Revision) error {
+	r.all = append(r.all, v)
+	return nil
+}
+
+// TestAtlas: Atlas takes the checksums, and creates the schema from the files.
+func TestAtlas(t *testing.T) {
+	t.Parallel()
+	db, dir := newDatabase(t), t.TempDir()
+	filesOf(t, migrate.Atlas, dir)
+	local, err := atlas.NewLocalDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := filepath.Join(dir, migrate.AtlasSumFile)
+	found, err := local.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []migrate.File
+	for _, f := range found {
+		files = append(files, migrate.File{Name: f.Name(), Text: string(f.Bytes())})
+	}
+	if err := os.WriteFile(sum, []byte(migrate.AtlasSum(files)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := atlas.Validate(local); err != nil {
+		t.Fatalf("the checksums: %v", err)
+	}
+	driver, err := atlaspostgres.Open(db.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := atlas.NewExecutor(driver, local, &revisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.ExecuteN(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantSchema(t, db, nil)
 }

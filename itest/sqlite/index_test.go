@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/store"
@@ -145,6 +146,38 @@ func TestMaintenanceDoesNotReadTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := strings.Join(plans, "\n"); !strings.Contains(text, "postrider_log") || strings.Contains(text, "SCAN postrider_log") {
+		t.Errorf("the log is read by:\n%s", text)
+	}
+}
+
+// TestOverviewDoesNotReadTheLog: the overview of the administration counts what is not delivered by indexes.
+func TestOverviewDoesNotReadTheLog(t *testing.T) {
+	t.Parallel()
+	f := newFile(t)
+	plain := f.migrated(t, sqlite.Config{})
+	var plans []string
+	db := sql.OpenDB(planned{plain.Driver(), "file:" + string(f), &plans})
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newStore(t, db, sqlite.Config{})
+	process := store.Owner{ID: "r-1"}
+	if _, err := s.Heartbeat(t.Context(), "r", process, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	claims := []store.LeaseClaim{{Token: store.NewToken()}}
+	if _, err := s.Acquire(t.Context(), "r", process, store.AcquireRequest{TTL: time.Hour, Claims: claims}); err != nil {
+		t.Fatal(err)
+	}
+	plans = nil
+	if _, err := admin.New(s, admin.Config{}).Overview(t.Context(), admin.Principal{Subject: "anna", Role: admin.Viewer}); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(plans, "\n")
+	if !strings.Contains(text, "SEARCH l USING") || strings.Contains(text, "SCAN l") || strings.Contains(text, "SCAN postrider_log") {
 		t.Errorf("the log is read by:\n%s", text)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -108,7 +109,7 @@ func (s site) pages(t *testing.T) map[string]string {
 	must(t, s.shop.Step(t.Context()))
 	must(t, s.shop.Stop(t.Context(), stopped.ID, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
 	return map[string]string{
-		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments",
+		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments", "relay-down": "/relays/to-audit", "relay-waiting": "/relays/fulfilment",
 		"dead": "/dead", "dead-all": "/dead?view=all", "dead-group": admin.GroupPath(causes[0]), "dead-one": "/dead/2", "dead-redriven": "/dead/20",
 		"dead-edit": "/dead/2/edit", "dead-empty": "/dead?relay=payments", "review": "/reviews/" + review.ID, "redrive": "/redrives/1",
 		"redrive-stopped": fmt.Sprintf("/redrives/%d", stopped.ID),
@@ -135,30 +136,45 @@ const layout = `(() => {
 	return wrong.join('; ');
 })()`
 
-// TestPages: every page fits every width, in light and dark, with ordinary and with hostile texts, and axe-core finds no barriers.
+// TestPages: every page fits every width, in light and dark, with ordinary and with hostile texts, and at twice the size. axe-core finds no
+// barriers, on a phone in light and on a screen in dark.
 func TestPages(t *testing.T) {
 	t.Parallel()
+	for _, hostile := range []bool{false, true} {
+		serve(t, hostile).all(t, hostile, func(width int64, scheme string) bool {
+			return !hostile && (width == 360 && scheme == "light" || width == 1440 && scheme == "dark")
+		})
+	}
+}
+
+// TestPagesTorture is the long form of TestPages: axe-core looks at each page on a phone, a tablet and a screen, in light and dark.
+func TestPagesTorture(t *testing.T) {
+	if pictures == "" && os.Getenv("POSTRIDER_TORTURE") == "" {
+		t.Skip("neither POSTRIDER_TEST_PICTURES nor POSTRIDER_TORTURE is set")
+	}
+	serve(t, false).all(t, false, func(width int64, _ string) bool { return width != 1024 })
+}
+
+// all checks all pages: at each width in light, and in dark, which changes no layout, where it is examined with axe-core too.
+func (s site) all(t *testing.T, hostile bool, examined func(width int64, scheme string) bool) {
+	t.Helper()
 	script, err := os.ReadFile(servertest.Get(t, servertest.Axe))
 	must(t, err)
-	axe := string(script)
-	for _, hostile := range []bool{false, true} {
-		s := serve(t, hostile)
-		ctx := browser(t)
-		for name, path := range s.pages(t) {
-			for _, width := range []int64{360, 768, 1024, 1440} {
-				if hostile && width == 1024 {
+	ctx := browser(t)
+	for name, path := range s.pages(t) {
+		for _, width := range []int64{360, 768, 1024, 1440} {
+			for _, scheme := range []string{"light", "dark"} {
+				if hostile && width == 1024 || scheme == "dark" && !examined(width, scheme) {
 					continue
 				}
-				for _, scheme := range []string{"light", "dark"} {
-					if scheme == "dark" && (hostile || width != 360 && width != 1440) {
-						continue
-					}
-					s.page(t, ctx, hostile, name, path, width, scheme)
-					if !hostile && (width == 360 && scheme == "light" || width == 1440 && scheme == "dark") {
-						noBarriers(t, ctx, axe, name, width, scheme)
-					}
+				s.page(t, ctx, hostile, name, path, width, scheme)
+				if examined(width, scheme) {
+					noBarriers(t, ctx, string(script), name, width, scheme)
 				}
 			}
+		}
+		if !hostile {
+			s.zoomed(t, ctx, name, path)
 		}
 	}
 }
@@ -206,13 +222,53 @@ func (s site) page(t *testing.T, ctx context.Context, hostile bool, name, path s
 	}
 }
 
-// TestIncident: from the problem on the overview to the redrive, with the mouse and with the script.
+// zoomed checks that a page fits when everything is twice as large, by the zoom of the browser and by a larger font alone.
+func (s site) zoomed(t *testing.T, ctx context.Context, name, path string) {
+	t.Helper()
+	for _, width := range []int64{768, 1440} {
+		must(t, chromedp.Do(ctx, chromedp.EmulateViewport(width/2, 450, chromedp.EmulateScale(2)), chromedp.Navigate(s.url+path)))
+		wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
+		if must(t, err); wrong != "" {
+			t.Errorf("%s at %d px and 200%%: %s", name, width, wrong)
+		}
+	}
+	must(t, chromedp.Do(ctx, textSize(32), chromedp.EmulateViewport(1440, 900), chromedp.Navigate(s.url+path)))
+	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
+	if must(t, err); wrong != "" {
+		t.Errorf("%s with text twice as large: %s", name, wrong)
+	}
+	must(t, chromedp.Do(ctx, textSize(16)))
+}
+
+// textSize sets the size of text as in the settings of the browser.
+func textSize(pixels int64) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, page.SetFontSizes, page.SetFontSizesParams{FontSizes: &page.FontSizes{Standard: pixels, Fixed: pixels}})
+		return err
+	})
+}
+
+// TestIncident: from the problem on the overview to the redrive, with the mouse and with the script: on a phone, a tablet and a screen, in
+// light and dark, and on a screen with everything twice as large.
 func TestIncident(t *testing.T) {
 	t.Parallel()
-	s := serve(t, false)
 	ctx := browser(t)
-	must(t, chromedp.Do(ctx,
-		chromedp.EmulateViewport(390, 800), chromedp.Navigate(s.url+"/"),
+	for _, at := range []struct {
+		width, zoom int64
+		scheme      string
+	}{
+		{360, 1, "light"}, {360, 1, "dark"}, {768, 1, "light"}, {768, 1, "dark"}, {1440, 1, "light"}, {1440, 1, "dark"}, {1440, 2, "light"}, {768, 2, "dark"},
+	} {
+		s := serve(t, false)
+		must(t, chromedp.Do(ctx, inScheme(at.scheme), chromedp.EmulateViewport(at.width/at.zoom, 900/at.zoom, chromedp.EmulateScale(float64(at.zoom)))))
+		s.incident(t, ctx)
+	}
+}
+
+// incident goes from the problem on the overview to the redrive, and cancels it.
+func (s site) incident(t *testing.T, ctx context.Context) {
+	t.Helper()
+	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/"),
 		chromedp.Click(`//a[contains(., "Review 200")]`), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`),
 		chromedp.Click(`//button[contains(., "Review redrive of 200")]`), chromedp.WaitVisible(`#why`),
 		chromedp.SendKeys(`#why`, "receiver fixed"), chromedp.Click(`//button[contains(., "Redrive 200 dead letters in production")]`),

@@ -52,5 +52,6 @@ BEGIN
     ELSE
       COMMIT;
     END IF;
+    DO SLEEP(0.1 * RAND());
   END WHILE;
 END;

@@ -58,31 +58,6 @@ func testConfig(t *testing.T, out *bytes.Buffer) Config {
 	}
 }
 
-func TestScenarios(t *testing.T) {
-	t.Parallel()
-	for _, s := range Scenarios {
-		t.Run(fmt.Sprint(s.Number), func(t *testing.T) {
-			t.Parallel()
-			var out bytes.Buffer
-			cfg := testConfig(t, &out)
-			switch {
-			case s.Number == 6:
-				cfg.Limits.StepTimeout = 2 * time.Second
-			case s.processes:
-				cfg.For = 15 * time.Second
-			}
-			err := RunScenario(t.Context(), cfg, s.Number)
-			t.Log(out.String())
-			if err != nil {
-				t.Error(err)
-			}
-			if !strings.Contains(out.String(), "ledger exact") || strings.Contains(out.String(), "NO  ") {
-				t.Error("it does not say that the ledger is exact")
-			}
-		})
-	}
-}
-
 // TestBrokenPromiseIsReported: what a scenario or the ledger finds wrong is a BrokenError.
 func TestBrokenPromiseIsReported(t *testing.T) {
 	t.Parallel()

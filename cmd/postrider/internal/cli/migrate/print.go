@@ -70,6 +70,8 @@ func (p commands) print(s config.Store, what printing) error {
 		return program.Usagef("--down takes one migration back: say which with --version")
 	case what.tool != "" && what.version == 0 && what.dir == "":
 		return program.Usagef("a tool has a file for each migration: write them with --dir, or print one with --version")
+	case what.down && what.dir != "" && what.tool == migrate.Atlas:
+		return program.Usagef("Atlas runs every file of a directory, and has none that take a migration back: leave out --down or --dir")
 	case what.version == 0 && what.tool == "":
 		text, err := backend.PrintMigrations(s)
 		if err != nil {
@@ -118,6 +120,31 @@ func (p commands) writeFiles(all []backend.MigrationScript, what printing) error
 			fmt.Fprintln(p.Stdout, path)
 		}
 	}
+	if what.tool == migrate.Atlas {
+		return p.writeAtlasSum(what.dir)
+	}
+	return nil
+}
+
+// writeAtlasSum writes the checksums of a directory, without which Atlas runs nothing.
+func (p commands) writeAtlasSum(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.sql")) // sorted
+	if err != nil {
+		return err
+	}
+	var files []migrate.File
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read a migration: %w", err)
+		}
+		files = append(files, migrate.File{Name: filepath.Base(name), Text: string(text)})
+	}
+	path := filepath.Join(dir, migrate.AtlasSumFile)
+	if err := os.WriteFile(path, []byte(migrate.AtlasSum(files)), 0o644); err != nil {
+		return fmt.Errorf("write the checksums: %w", err)
+	}
+	fmt.Fprintln(p.Stdout, path)
 	return nil
 }
 

@@ -44,7 +44,7 @@ func TestPrintFilesOfTools(t *testing.T) {
 		if filepath.Base(names[0]) != first {
 			t.Errorf("%s: wrote %v, want %s first", tool, names, first)
 		}
-		if want := known * (1 + strings.Count(tool, "golang")); len(names) != want {
+		if want := known*(1+strings.Count(tool, "golang")) + strings.Count(tool, "atlas"); len(names) != want {
 			t.Errorf("%s: %d files, want %d", tool, len(names), want)
 		}
 		clitest.OK(t, args...)
@@ -61,6 +61,7 @@ func TestPrintRefuses(t *testing.T) {
 		"say which with --tool":                  {"--dir", "x"},
 		"say which with --version":               {"--down"},
 		"write them with --dir":                  {"--tool", "goose"},
+		"Atlas runs every file of a directory":   {"--tool", "atlas", "--dir", "x", "--down"},
 		"no migration 99":                        {"--version", "99"},
 		"must be 1 or more":                      {"--version", "0"},
 		"allowed: goose, golang-migrate, flyway": {"--tool", "rails"},

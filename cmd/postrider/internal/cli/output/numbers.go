@@ -79,6 +79,20 @@ func Number[T ~int | ~int64](n T) string {
 	return text
 }
 
+// Bytes formats a size.
+func Bytes(n int64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	size, unit := float64(n)/(1<<10), 0
+	for size >= 1<<10 && unit < len(byteUnits)-1 {
+		size, unit = size/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %s", size, byteUnits[unit])
+}
+
+var byteUnits = [...]string{"KiB", "MiB", "GiB", "TiB"}
+
 // Plural formats a number and its noun.
 func Plural[T ~int | ~int64](n T, noun string) string {
 	if n == 1 {

@@ -19,6 +19,15 @@ func TestAgoHasTwoUnitsAtMost(t *testing.T) {
 	}
 }
 
+func TestBytes(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 5 << 20: "5.0 MiB", 3 << 50: "3072.0 TiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d is written %s, want %s", n, got, want)
+		}
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567"} {

@@ -118,52 +118,16 @@ func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) erro
 }
 
 func (p commands) listCommand() *cobra.Command {
-	var limit int
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List purges, the latest first",
-		Example: `  postrider purge list
-  postrider purge list --json`,
-		Args: program.ExactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 0 {
-				return program.Usagef("--limit must not be negative, is %d", limit)
-			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, limit, asJSON) })
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "list at most `n`, 0 for all")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
-	return cmd
-}
-
-func (p commands) list(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "STARTED AT", "RELAY", "RESOLVED BEFORE", "REMOVED", "KEPT", "BY", "BECAUSE")
-	n := 0
-	for d, err := range deadletter.New(b).ListPurges(ctx) {
-		if err != nil {
-			return err
-		}
-		if n++; limit > 0 && n > limit {
-			break
-		}
-		if asJSON {
-			if err := output.Line(p.Stdout, d); err != nil {
-				return err
-			}
-			continue
-		}
-		t.Row(output.Minute(d.StartedAt), all(d.Relay), output.Minute(d.ResolvedBefore), output.Number(d.Removed), output.Number(d.Kept), d.By, d.Reason)
-	}
-	if n == 0 {
-		fmt.Fprintln(p.Stderr, "postrider: no purges")
-		return nil
-	}
-	if t != nil {
-		return t.Flush()
-	}
-	return nil
+	return p.ListCommand("purges", `  postrider purge list
+  postrider purge list --json`, func(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error {
+		return program.Listing[deadletter.Purge]{
+			Of: "purges", Items: deadletter.New(b).ListPurges(ctx),
+			Columns: []string{"STARTED AT", "RELAY", "RESOLVED BEFORE", "REMOVED", "KEPT", "BY", "BECAUSE"},
+			Row: func(d deadletter.Purge) []any {
+				return []any{output.Minute(d.StartedAt), all(d.Relay), output.Minute(d.ResolvedBefore), output.Number(d.Removed), output.Number(d.Kept), d.By, d.Reason}
+			},
+		}.Write(p.Program, limit, asJSON)
+	})
 }
 
 func all(name string) string {

@@ -24,61 +24,26 @@ func (redriveState) Allowed() []string { return []string{"running", "finished", 
 
 func (p commands) redriveListCommand() *cobra.Command {
 	var state redriveState
-	var limit int
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List redrives, the latest first",
-		Example: `  postrider redrive list
-  postrider redrive list --state running --json`,
-		Args: program.ExactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 0 {
-				return program.Usagef("--limit must not be negative, is %d", limit)
-			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error {
-				return p.listRedrives(cmd.Context(), b, store.RedriveState(state), limit, asJSON)
-			})
-		},
-	}
+	cmd := p.ListCommand("redrives", `  postrider redrive list
+  postrider redrive list --state running --json`, func(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error {
+		return program.Listing[store.Redrive]{
+			Of: "redrives", Items: deadletter.New(b).ListRedrives(ctx, store.RedriveState(state)),
+			Columns: []string{"ID", "STATE", "STARTED AT", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE", "BY"},
+			Row: func(r store.Redrive) []any {
+				shown := string(r.State)
+				if r.Stopped() != "" {
+					shown = "stopped"
+				}
+				return []any{
+					r.ID, shown, output.Minute(r.StartedAt), output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused),
+					output.Number(r.Skipped), rate(r.Rate), r.By,
+				}
+			},
+		}.Write(p.Program, limit, asJSON)
+	})
 	cmd.Flags().Var(program.Choice(&state), "state", "only in this `state`: running, finished, cancelled or failed")
 	program.CompleteChoices(cmd, "state", state.Allowed())
-	cmd.Flags().IntVar(&limit, "limit", 20, "list at most `n`, 0 for all")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
 	return cmd
-}
-
-func (p commands) listRedrives(ctx context.Context, b *backend.Outbox, state store.RedriveState, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "SELECTED", "DONE", "REFUSED", "SKIPPED", "RATE", "BY")
-	n := 0
-	for r, err := range deadletter.New(b).ListRedrives(ctx, state) {
-		if err != nil {
-			return err
-		}
-		if n++; limit > 0 && n > limit {
-			break
-		}
-		if asJSON {
-			if err := output.Line(p.Stdout, r); err != nil {
-				return err
-			}
-			continue
-		}
-		state := string(r.State)
-		if r.Stopped() != "" {
-			state = "stopped"
-		}
-		t.Row(r.ID, state, output.Minute(r.StartedAt), output.Number(r.Selected), output.Number(r.Done), output.Number(r.Refused), output.Number(r.Skipped),
-			rate(r.Rate), r.By)
-	}
-	if n == 0 {
-		fmt.Fprintln(p.Stderr, "postrider: no redrives")
-		return nil
-	}
-	if t != nil {
-		return t.Flush()
-	}
-	return nil
 }
 
 func rate(perSecond float64) string {

@@ -142,12 +142,38 @@ func driveOperations(ctx context.Context, units []*unit, logger *slog.Logger) *s
 	for _, u := range units {
 		if !begun[u.outbox] {
 			begun[u.outbox] = true
-			driving.Go(func() { deadletter.New(u.outbox).Run(ctx, logger) })
+			driving.Go(func() {
+				limitRedrives(ctx, u.outbox, units, logger)
+				deadletter.New(u.outbox).Run(ctx, logger)
+			})
 			driving.Go(func() { replay.New(u.outbox).Run(ctx, logger) })
 		}
 	}
 	return &driving
 }
+
+// limitRedrives records how fast the redrives of the relays of a store may be; it tries until that has succeeded, or ctx ends.
+func limitRedrives(ctx context.Context, o *backend.Outbox, units []*unit, logger *slog.Logger) {
+	for _, u := range units {
+		if u.outbox != o {
+			continue
+		}
+		for {
+			err := deadletter.New(o).LimitRate(ctx, u.config.Name, u.config.RedriveRate.PerSecond())
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			logger.Warn("the rate of redrives is not recorded yet", "relay", u.config.Name, "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(limitRetry):
+			}
+		}
+	}
+}
+
+// limitRetry is the wait after a failure to record the rate of redrives.
+const limitRetry = 5 * time.Second
 
 // openUnits opens each store once for all its relays.
 func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (units []*unit, closeAll func(), err error) {

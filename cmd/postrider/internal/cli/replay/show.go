@@ -16,53 +16,19 @@ import (
 )
 
 func (p commands) listCommand() *cobra.Command {
-	var limit int
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List replays, the latest first",
-		Example: `  postrider replay list
-  postrider replay list --json`,
-		Args: program.ExactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 0 {
-				return program.Usagef("--limit must not be negative, is %d", limit)
-			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, limit, asJSON) })
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "list at most `n`, 0 for all")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
-	return cmd
-}
-
-func (p commands) list(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "STATE", "STARTED AT", "RELAY", "SELECTED", "DONE", "SKIPPED", "MISSING", "BY")
-	n := 0
-	for r, err := range replay.New(b).List(ctx) {
-		if err != nil {
-			return err
-		}
-		if n++; limit > 0 && n > limit {
-			break
-		}
-		if asJSON {
-			if err := output.Line(p.Stdout, r); err != nil {
-				return err
-			}
-			continue
-		}
-		t.Row(r.ID, r.State, output.Minute(r.StartedAt), r.Relay, output.Number(r.Selected), output.Number(r.Done), output.Number(r.Skipped),
-			output.Number(r.Missing), r.By)
-	}
-	if n == 0 {
-		fmt.Fprintln(p.Stderr, "postrider: no replays")
-		return nil
-	}
-	if t != nil {
-		return t.Flush()
-	}
-	return nil
+	return p.ListCommand("replays", `  postrider replay list
+  postrider replay list --json`, func(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error {
+		return program.Listing[replay.Replay]{
+			Of: "replays", Items: replay.New(b).List(ctx),
+			Columns: []string{"ID", "STATE", "STARTED AT", "RELAY", "SELECTED", "DONE", "SKIPPED", "MISSING", "BY"},
+			Row: func(r replay.Replay) []any {
+				return []any{
+					r.ID, r.State, output.Minute(r.StartedAt), r.Relay, output.Number(r.Selected), output.Number(r.Done),
+					output.Number(r.Skipped), output.Number(r.Missing), r.By,
+				}
+			},
+		}.Write(p.Program, limit, asJSON)
+	})
 }
 
 // replays lists the IDs of replays that are in one of the states, or of all.
@@ -145,7 +111,8 @@ func (p commands) write(r replay.Replay) error {
 		f.Add("cause", output.Printable(r.Cause)+"; until it is cancelled, the whole log is kept")
 	}
 	if r.Waiting {
-		f.Add("waiting", fmt.Sprintf("the relay has %s parked messages or more", output.Number(int64(replay.MaxParked))))
+		f.Add("waiting", fmt.Sprintf("the relay has %s parked messages or more, or the next message is parked by a replay for another consumer",
+			output.Number(int64(replay.MaxParked))))
 	}
 	if r.Failures > 0 {
 		f.Add("failures", output.Number(int64(r.Failures))+" in a row, the last: "+output.Printable(r.Cause))

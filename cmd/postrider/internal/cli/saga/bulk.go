@@ -28,7 +28,7 @@ type bulk struct {
 }
 
 // bulkVerbs are the verbs that need nothing that differs between instances.
-var bulkVerbs = []saga.Verb{saga.Retry, saga.Cancel, saga.Compensate, saga.Pause, saga.Resume, saga.Abandon}
+var bulkVerbs = []saga.Verb{saga.Retry, saga.Cancel, saga.Compensate, saga.Pause, saga.Resume, saga.Abandon, saga.Migrate}
 
 // canary are the sizes of the first batches; largest is that of the others.
 var canary = []int{1, 10}
@@ -55,8 +55,8 @@ func (p commands) bulkCommand() *cobra.Command {
 	selected := status("")
 	cmd := &cobra.Command{
 		Use: "bulk VERB --saga NAME", Short: "Decide about many instances, a few of them first",
-		Long: `Decide about all instances that match: retry, cancel, compensate, pause, resume or abandon. One instance is first, then
-ten, then a hundred at a time. After each batch, the command waits until its instances have continued or ended, and stops
+		Long: `Decide about all instances that match: retry, cancel, compensate, pause, resume, abandon or migrate. One instance is
+first, then ten, then a hundred at a time. After each batch, the command waits until its instances have continued or ended, and stops
 when more than --max-failures are stuck again. Each decision is recorded in its instance. If the command is interrupted,
 run it again: retry takes only what is still stuck, resume only what is paused.`,
 		Example: `  postrider saga bulk retry --saga order-fulfilment --waiting-for charge --because 'payments is back' --dry-run
@@ -66,6 +66,9 @@ run it again: retry takes only what is still stuck, resume only what is paused.`
 			o.Verb = saga.Verb(args[0])
 			if !slices.Contains(bulkVerbs, o.Verb) {
 				return program.Usagef("%q is not a verb for many instances; choose one of %s", args[0], bulkVerbNames())
+			}
+			if (o.Verb == saga.Migrate) != (o.To > 0) {
+				return program.Usagef("--to is the version to migrate to")
 			}
 			o.filter.Status = bulkStatus(o.Verb, selected)
 			o.filter.Paused = o.filter.Paused || o.Verb == saga.Resume
@@ -79,6 +82,7 @@ run it again: retry takes only what is still stuck, resume only what is paused.`
 	program.BecauseFlag(cmd, &o.Reason)
 	flags.StringVar(&o.Step, "step", "", "`path` of the step, for retry")
 	flags.BoolVar(&o.Force, "force", false, "for compensate: also past the pivot")
+	flags.IntVar(&o.To, "to", 0, "for migrate: `version` of the definition")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "only count what would happen")
 	flags.BoolVar(&o.json, "json", false, "write the counts as JSON")
 	flags.IntVar(&o.maxFailures, "max-failures", 10, "stop when more than `n` are stuck again")
@@ -240,7 +244,7 @@ func (o *bulk) look(ctx context.Context, b *backend.Outbox, service *saga.Operat
 		return nil, err
 	case outcome.Refused != "":
 		return &r.Refused, nil
-	case o.settle == 0 || o.Verb == saga.Pause || o.Verb == saga.Resume:
+	case o.settle == 0 || o.Verb == saga.Pause || o.Verb == saga.Resume || o.Verb == saga.Migrate:
 		return &r.Done, nil
 	}
 	in, err := b.ShowSaga(ctx, a.id)

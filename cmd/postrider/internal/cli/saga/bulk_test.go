@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/saga"
 )
 
-// TestBulk: a bulk retry of what is stuck stops when its first instances fail again, and continues where it stopped.
+// TestBulk (scenario A32): a bulk retry of what is stuck stops when its first instances fail again, and continues where it stopped.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	const n = 30

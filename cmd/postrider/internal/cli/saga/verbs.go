@@ -31,8 +31,8 @@ type verb struct {
 	short, long, example string
 	// step says whether the verb is about a step.
 	step stepUse
-	// patch: it can change the data; force: it has --force; option: it answers.
-	patch, force, option bool
+	// patch: it can change the data; force: it has --force; option: it answers; to: it leads to a version.
+	patch, force, option, to bool
 }
 
 type stepUse int
@@ -82,6 +82,11 @@ Prefer retry, undone and skip, which say what became of each step.`,
 		long: `Change the data of an instance by a JSON merge patch (RFC 7396). It is refused if the result does not fit the definition.
 The history keeps what was there before.`,
 		example: `--patch '{"address": "Main Street 1"}' --because 'typing error'`},
+	{Verb: saga.Migrate, to: true, short: "Let an instance continue with another version of its definition",
+		long: `Let an instance continue with another version of its definition. It is refused unless everything that the instance has reached
+is the same in both versions, and the data are readable. Use it where no running process has the instance's version: "diff" says
+which instances a build can migrate.`,
+		example: `--to 2 --because 'version 1 is not deployed any more'`},
 	{Verb: saga.AnswerAsk, step: needsStep, option: true, short: "Answer the question that an instance asks",
 		long: "Answer the question of a step that waits for a person.", example: `--step review --option release --because 'checked by phone'`},
 }
@@ -136,7 +141,10 @@ would happen now. Unless --rev is given, the decision is based on the instance a
 	if v.option {
 		flags.StringVar(&o.Option, "option", "", "the `answer`, one of the step's options (required)")
 	}
-	for name, required := range map[string]bool{"step": v.step == needsStep, "option": v.option, "patch": v.Verb == saga.Edit} {
+	if v.to {
+		flags.IntVar(&o.To, "to", 0, "`version` of the definition (required)")
+	}
+	for name, required := range map[string]bool{"to": v.to, "step": v.step == needsStep, "option": v.option, "patch": v.Verb == saga.Edit} {
 		if required {
 			if err := cmd.MarkFlagRequired(name); err != nil {
 				panic("postrider: " + err.Error())

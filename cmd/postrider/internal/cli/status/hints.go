@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -27,6 +28,10 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 		if d := r.DestinationOf(); d.State == store.DestinationDown {
 			hints = append(hints, fmt.Sprintf("%s: destination has been down for %s, next try in %s: %s", name, output.Ago(d.For),
 				output.Ago(d.NextTry), output.Printable(d.Error)))
+		}
+		if g := r.GateOf(); g.Closed {
+			hints = append(hints, fmt.Sprintf("%s: has waited for %s for %s; it continues by itself", name,
+				cmp.Or(output.Printable(g.On), "what its handlers need"), output.Ago(g.For)))
 		}
 		if r.Held.N > 0 {
 			hints = append(hints, name+": held keys; see: "+p.Hint("held list --relay %s", quoted))

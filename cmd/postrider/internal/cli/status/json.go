@@ -3,6 +3,7 @@ package status
 import (
 	"time"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/store"
 )
@@ -14,12 +15,14 @@ type statusJSON struct {
 	Relays     []relayJSON           `json:"relays"`
 	Unrouted   []store.UnroutedTopic `json:"unrouted,omitempty"`
 	Notices    []string              `json:"notices,omitempty"`
+	Tables     []store.TableSize     `json:"tables,omitempty"`
 }
 
 // relayJSON is the JSON form of store.RelayStatus.
 type relayJSON struct {
 	Name         string          `json:"name"`
 	Kind         store.Kind      `json:"kind"`
+	Status       admin.Word      `json:"status"`
 	Paused       *store.Pause    `json:"paused,omitempty"`
 	Topics       []string        `json:"topics,omitempty"`
 	Backlog      store.Count     `json:"backlog"`
@@ -34,6 +37,7 @@ type relayJSON struct {
 	Delivered    int64           `json:"delivered"`
 	Failed       int64           `json:"failed"`
 	Destination  *destination    `json:"destination,omitempty"`
+	Gate         *gate           `json:"closed_gate,omitempty"`
 	Partitions   []partitionJSON `json:"partitions"`
 	Owners       []Owner         `json:"owners"`
 }
@@ -44,6 +48,20 @@ type destination struct {
 	For     output.Seconds         `json:"for_seconds"`
 	Error   string                 `json:"error,omitempty"`
 	NextTry output.Seconds         `json:"next_try_seconds,omitempty"`
+}
+
+// gate is the JSON form of a store.Gate that is closed.
+type gate struct {
+	On      string         `json:"on,omitempty"`
+	For     output.Seconds `json:"for_seconds"`
+	NextTry output.Seconds `json:"next_try_seconds,omitempty"`
+}
+
+func gateJSON(g store.Gate) *gate {
+	if !g.Closed {
+		return nil
+	}
+	return &gate{g.On, output.Seconds(g.For), output.Seconds(g.NextTry)}
 }
 
 func destinationJSON(d store.Destination) *destination {
@@ -77,12 +95,12 @@ type Owner struct {
 }
 
 func forJSON(s store.Status) statusJSON {
-	out := statusJSON{s.Now, s.Partitions, make([]relayJSON, len(s.Relays)), s.Unrouted, s.Notices}
+	out := statusJSON{s.Now, s.Partitions, make([]relayJSON, len(s.Relays)), s.Unrouted, s.Notices, s.Tables}
 	for i, r := range s.Relays {
 		out.Relays[i] = relayJSON{
-			Name: r.Name, Kind: r.Kind, Paused: r.Paused, Topics: r.Topics, Backlog: r.Backlog, Age: output.Seconds(r.Age),
+			Name: r.Name, Kind: r.Kind, Status: admin.StatusOf(r, admin.DefaultTarget), Paused: r.Paused, Topics: r.Topics, Backlog: r.Backlog, Age: output.Seconds(r.Age),
 			Parked: r.Parked, OldestParked: output.Seconds(r.OldestParked), Held: r.Held, OldestHeld: output.Seconds(r.OldestHeld),
-			Undelivered: output.Seconds(r.OldestUndelivered), Destination: destinationJSON(r.DestinationOf()),
+			Undelivered: output.Seconds(r.OldestUndelivered), Destination: destinationJSON(r.DestinationOf()), Gate: gateJSON(r.GateOf()),
 			Dead: r.Dead, OldestDead: output.Seconds(r.OldestDead), Delivered: r.Delivered, Failed: r.Failed,
 			Partitions: make([]partitionJSON, len(r.Partitions)), Owners: Owners(r.Owners),
 		}

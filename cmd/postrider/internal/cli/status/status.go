@@ -36,9 +36,13 @@ func (p commands) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the relays are doing",
-		Long: `Show backlog, age of the oldest undelivered message, parked messages, held keys and dead letters of each relay, and who
-works on which partition. Its cost does not grow with the backlog; counts above 10,000 are written 10,000+,
-and --max-dead and --max-held go up to 10,000.
+		Long: `Show the status of each relay as the web UI does, with backlog, age of the oldest undelivered message, parked
+messages, held keys and dead letters, and who works on which partition. A status of Behind means that the oldest
+undelivered message is older than a minute. Whether attempts fail takes two readings, so only the web UI shows Failing.
+
+Its cost does not grow with the backlog; counts above 10,000 are written 10,000+,
+and --max-dead and --max-held go up to 10,000. The sizes of the tables are those that the database reports without
+reading them: of SQLite only that of its file, of MySQL those of up to a day ago.
 
 A message that no relay takes is skipped by all of them and counted as unrouted, by topic;
 the count is kept for a week after the

@@ -24,7 +24,7 @@ func TestStatus(t *testing.T) {
 	clitest.Hold(t, url, "to-nats")
 	clitest.PublishKeys(t, url, "order/9")
 	out := clitest.OK(t, "status", "--store", url, "--details")
-	clitest.Contains(t, out, "to-nats", "PARTITION", "nobody", "tester-1", "gone",
+	clitest.Contains(t, out, "TABLE  SIZE\nfile   ", " KiB · ", "to-nats", "PARTITION", "nobody", "tester-1", "gone",
 		"to-nats: held keys; see: postrider held list --relay to-nats", "to-nats: nobody delivers")
 
 	var s struct {

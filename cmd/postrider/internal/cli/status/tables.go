@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/store"
@@ -14,7 +15,7 @@ import (
 
 // writeStatus writes the tables.
 func (p commands) writeStatus(shown string, s store.Status, consumers program.ConsumerNames, details bool) error {
-	fmt.Fprintf(p.Stdout, "%s · %s · %s\n\n", shown, output.Plural(s.Partitions, "partition"), output.Moment(s.Now))
+	fmt.Fprintf(p.Stdout, "%s · %s%s · %s\n\n", shown, output.Plural(s.Partitions, "partition"), size(s.Tables), output.Moment(s.Now))
 	for _, notice := range s.Notices {
 		fmt.Fprintf(p.Stdout, "Note: %s\n\n", output.Printable(notice))
 	}
@@ -22,9 +23,9 @@ func (p commands) writeStatus(shown string, s store.Status, consumers program.Co
 		_, err := fmt.Fprintln(p.Stdout, "No relay has run on this outbox yet. Start one with: "+p.Hint("relay --publisher 'nats://…?stream=…'"))
 		return err
 	}
-	t := output.NewTable(p.Stdout, "RELAY", "BACKLOG", "AGE", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "DELIVERED", "FAILED", "PROCESSES")
+	t := output.NewTable(p.Stdout, "RELAY", "STATUS", "BACKLOG", "AGE", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "DELIVERED", "FAILED", "PROCESSES")
 	for _, r := range s.Relays {
-		t.Row(r.Name, output.Count(r.Backlog), output.Ago(r.Age), output.Count(r.Held), output.Count(r.Parked), output.Ago(r.OldestParked), output.Count(r.Dead),
+		t.Row(r.Name, admin.StatusOf(r, admin.DefaultTarget), output.Count(r.Backlog), output.Ago(r.Age), output.Count(r.Held), output.Count(r.Parked), output.Ago(r.OldestParked), output.Count(r.Dead),
 			output.Ago(r.OldestDead), output.Number(r.Delivered), output.Number(r.Failed), alive(r))
 	}
 	if err := t.Flush(); err != nil {
@@ -34,6 +35,9 @@ func (p commands) writeStatus(shown string, s store.Status, consumers program.Co
 		return err
 	}
 	if details {
+		if err := writeTables(p.Stdout, s.Tables); err != nil {
+			return err
+		}
 		for _, r := range s.Relays {
 			if err := writeDetails(p.Stdout, r); err != nil {
 				return err
@@ -41,6 +45,36 @@ func (p commands) writeStatus(shown string, s store.Status, consumers program.Co
 		}
 	}
 	return p.writeHints(s, consumers)
+}
+
+// size is the size of all tables, and of the log among them.
+func size(tables []store.TableSize) string {
+	var all, log int64
+	for _, t := range tables {
+		all += t.Bytes
+		if t.Table == "log" {
+			log = t.Bytes
+		}
+	}
+	switch {
+	case len(tables) == 0:
+		return ""
+	case log == 0:
+		return " · " + output.Bytes(all)
+	}
+	return fmt.Sprintf(" · %s (log %s)", output.Bytes(all), output.Bytes(log))
+}
+
+func writeTables(out io.Writer, tables []store.TableSize) error {
+	if len(tables) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	t := output.NewTable(out, "TABLE", "SIZE")
+	for _, s := range tables {
+		t.Row(s.Table, output.Bytes(s.Bytes))
+	}
+	return t.Flush()
 }
 
 // writeUnrouted writes the topics that no relay has taken.
