@@ -33,6 +33,16 @@ func ParseObjects(text string) (out []Object) {
 	return out
 }
 
+// Tables returns the names of the tables among objects.
+func Tables(objects []Object) (names []string) {
+	for _, o := range objects {
+		if o.Kind == "table" {
+			names = append(names, o.Name)
+		}
+	}
+	return names
+}
+
 // MissingObjects reports which of the wanted objects are not present. fill completes the names in a definition; prefix begins the
 // names of tables.
 func MissingObjects(wanted, present []Object, prefix string, fill func(definition string) string) (out []Finding) {

@@ -188,7 +188,7 @@ func processes(r store.RelayStatus) string {
 }
 
 func stalled(r store.RelayStatus) []Finding {
-	if !alive(r) || r.Paused != nil || r.Backlog.N == 0 || r.Age <= stalledFor || r.DestinationOf().State == store.DestinationDown {
+	if !alive(r) || r.Paused != nil || r.Backlog.N == 0 || r.Age <= stalledFor || r.DestinationOf().State == store.DestinationDown || r.GateOf().Closed {
 		return nil
 	}
 	for _, p := range r.Partitions {

@@ -5,7 +5,7 @@
 //
 // A decision is recorded first, and then applied by the process that holds the lease of the key's partition, between two
 // attempts: a message in flight is not moved until its call has returned. When no process holds the lease, Decide
-// acquires it briefly and applies the decision itself. A decision is never applied twice.
+// acquires it briefly and applies the decision itself, unless its role in the database may not. A decision is never applied twice.
 package held
 
 import (
@@ -51,7 +51,7 @@ func Decide(ctx context.Context, db Database, d store.Decision) (store.Decision,
 	if err := New(db).RecordDecision(ctx, d); err != nil {
 		return d, err
 	}
-	owner := store.Owner{ID: "operator-" + d.ID, Host: d.By}
+	owner, mayLease := store.Owner{ID: "operator-" + d.ID, Host: d.By}, true
 	for wait := pollMin; ; wait = min(2*wait, pollMax) {
 		now, err := New(db).ShowDecision(ctx, d.ID)
 		switch {
@@ -64,10 +64,15 @@ func Decide(ctx context.Context, db Database, d store.Decision) (store.Decision,
 		case now.State == store.DecisionApplied:
 			return now, nil
 		}
-		if applied, err := applyAlone(ctx, db, owner, now); err != nil && ctx.Err() == nil {
-			return d, err
-		} else if applied {
-			continue
+		if mayLease {
+			applied, err := applyAlone(ctx, db, owner, now)
+			mayLease = !errors.Is(err, store.ErrDenied) // the role of an operator may only decide
+			switch {
+			case applied:
+				continue
+			case err != nil && mayLease && ctx.Err() == nil:
+				return d, err
+			}
 		}
 		timer := time.NewTimer(wait)
 		select {

@@ -123,3 +123,34 @@ func TestDecisionNeedsAHeldKey(t *testing.T) {
 		t.Errorf("got %v, want %v", err, store.ErrNotHeld)
 	}
 }
+
+// deciding is a store whose role may record decisions and not lease partitions.
+type deciding struct {
+	*memory.Store
+	leased *int
+}
+
+func (d deciding) Acquire(context.Context, string, store.Owner, store.AcquireRequest) ([]store.Lease, error) {
+	*d.leased++
+	return nil, store.ErrDenied
+}
+
+// TestOperatorWithoutTheRightToLeaseWaits: the relay applies the decision, and Decide tries to lease once at most.
+func TestOperatorWithoutTheRightToLeaseWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := failing(t, func(context.Context, *postrider.Message) error { return errRefused })
+		time.Sleep(time.Minute)
+		tried := 0
+		d, err := held.Decide(t.Context(), deciding{s, &tried}, decision(store.VerbRetry))
+		if err != nil || d.State != store.DecisionApplied || tried > 1 {
+			t.Errorf("decision %+v, %v, after %d attempts to lease", d, err, tried)
+		}
+		stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := held.Decide(ctx, deciding{s, &tried}, decision(store.VerbRetry)); !errors.Is(err, held.ErrNotApplied) || errors.Is(err, store.ErrDenied) {
+			t.Errorf("without a relay: %v, want ErrNotApplied", err)
+		}
+	})
+}

@@ -78,7 +78,10 @@ func (o *Outbox[Tx]) Check(m *postrider.Message) error {
 		c.FillDefaults(o.config.Source, time.Now())
 		m = &c
 	}
-	return m.Validate(o.limits)
+	if faults := o.faults(m); len(faults) > 0 {
+		return &postrider.ValidationError{Faults: faults, Batch: 1}
+	}
+	return nil
 }
 
 // Published returns the messages that the transaction tx has published and not undone, in order, as they are in the database: with

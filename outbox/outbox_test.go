@@ -106,6 +106,35 @@ func TestPublishIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// TestPublishRefusesTheTypeOfErasedMessages: relays skip them, so the message would be lost.
+func TestPublishRefusesTheTypeOfErasedMessages(t *testing.T) {
+	t.Parallel()
+	b, into := setup(t, Config{}), &tx{}
+	m := message("1")
+	m.Type = store.ErasedType
+	_, err := b.Publish(t.Context(), into, m)
+	for _, err := range []error{err, b.Check(m)} {
+		if invalid, ok := errors.AsType[*postrider.ValidationError](err); !ok || invalid.Faults[0].Field != "type" || len(into.msgs) > 0 {
+			t.Errorf("published: %v, %v; want the type refused", err, idsOf(into.msgs))
+		}
+	}
+}
+
+// TestPublishedMessageIsNoReplay: a handler may pass on the headers of a message that was replayed. Consumers by position skip replayed
+// messages.
+func TestPublishedMessageIsNoReplay(t *testing.T) {
+	t.Parallel()
+	b, into := setup(t, Config{}), &tx{}
+	m := message("1")
+	m.Headers = map[string]string{"trace": "t", postrider.HeaderReplay: "r", postrider.HeaderReplayFor: "billing"}
+	if _, err := b.Publish(t.Context(), into, m); err != nil {
+		t.Fatal(err)
+	}
+	if h := into.msgs[0].Headers; len(h) != 1 || h["trace"] != "t" || len(m.Headers) != 3 {
+		t.Errorf("published with headers %v; the caller's are now %v", h, m.Headers)
+	}
+}
+
 func TestPublishInAHandlerNamesItsCause(t *testing.T) {
 	t.Parallel()
 	b := setup(t, Config{})

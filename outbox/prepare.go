@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // preparation turns the messages of one Publish call into complete, valid copies.
@@ -73,6 +74,11 @@ func (p *preparation[Tx]) add(ctx context.Context, msgs []*postrider.Message) []
 func (p *preparation[Tx]) complete(m *postrider.Message) {
 	o := p.outbox
 	m.Sequence, m.Attempt, m.CreatedAt = 0, 0, time.Time{}
+	if id, named := m.Replay(); id+named != "" { // from a message that a handler passes on: consumers would take the new one for a duplicate
+		m.Headers = maps.Clone(m.Headers)
+		delete(m.Headers, postrider.HeaderReplay)
+		delete(m.Headers, postrider.HeaderReplayFor)
+	}
 	if h := p.handled; h != nil {
 		m.CorrelationID = cmp.Or(m.CorrelationID, h.CorrelationID, h.ID)
 		m.CausationID = cmp.Or(m.CausationID, h.ID)
@@ -112,13 +118,22 @@ func (p *preparation[Tx]) before(ctx context.Context, m *postrider.Message) (sup
 }
 
 func (p *preparation[Tx]) check(m *postrider.Message) {
-	if invalid, ok := errors.AsType[*postrider.ValidationError](m.Validate(p.outbox.limits)); ok {
-		for _, f := range invalid.Faults {
-			f.Index = p.seen
-			p.faults = append(p.faults, f)
-		}
+	for _, f := range p.outbox.faults(m) {
+		f.Index = p.seen
+		p.faults = append(p.faults, f)
 	}
 	p.seen++
+}
+
+// faults returns what is wrong with a complete message.
+func (o *Outbox[Tx]) faults(m *postrider.Message) (faults []postrider.Fault) {
+	if invalid, ok := errors.AsType[*postrider.ValidationError](m.Validate(o.limits)); ok {
+		faults = invalid.Faults
+	}
+	if m != nil && m.Type == store.ErasedType { // relays would skip it
+		faults = append(faults, postrider.Fault{Field: "type", Problem: "is reserved for messages that were erased"})
+	}
+	return faults
 }
 
 // err is the error that prevents the messages from being written, or nil.

@@ -27,12 +27,12 @@ var (
 	ErrPaused = errors.New("already paused")
 	// ErrNotPaused: the relay is not paused.
 	ErrNotPaused = errors.New("not paused")
-	// ErrInvalid: For is negative, or too long.
+	// ErrInvalid: For is negative, or more than Longest.
 	ErrInvalid = errors.New("invalid length of a pause")
 )
 
-// longest is the longest pause that has an end.
-const longest = 366 * 24 * time.Hour
+// Longest is the longest pause that has an end.
+const Longest = 366 * 24 * time.Hour
 
 // Records is what Store needs of a store. All stores implement it.
 type Records interface {
@@ -58,7 +58,7 @@ type Request struct {
 
 // Pause pauses a relay or consumer. Errors: store.ErrUnknownRelay, ErrPaused, ErrInvalid.
 func (s Store) Pause(ctx context.Context, q Request) (store.Pause, error) {
-	if q.For < 0 || q.For > longest {
+	if q.For < 0 || q.For > Longest {
 		return store.Pause{}, fmt.Errorf("%w: %s", ErrInvalid, q.For)
 	}
 	status, err := s.records.Status(ctx)
@@ -106,18 +106,14 @@ func (s Store) Pause(ctx context.Context, q Request) (store.Pause, error) {
 // Resume ends a pause and returns it. Errors: ErrNotPaused.
 func (s Store) Resume(ctx context.Context, relay string) (ended store.Pause, err error) {
 	err = s.records.Change(ctx, store.Operation{Method: "Resume", Doing: "resume relay " + relay}, func(w store.Writer) error {
-		rec, err := stored.FindPause(ctx, w, relay)
-		if err != nil {
-			return err
+		rec, err := stored.EndPause(ctx, w, relay)
+		if err == nil && rec == nil {
+			err = fmt.Errorf("relay %q is %w", relay, ErrNotPaused)
 		}
-		if rec == nil {
-			return fmt.Errorf("relay %q is %w", relay, ErrNotPaused)
+		if err == nil {
+			ended = *stored.PauseOf(*rec)
 		}
-		ended = *stored.PauseOf(*rec)
-		if rec.Expires, err = w.Now(ctx); err != nil {
-			return err
-		}
-		return w.PutRecord(ctx, *rec)
+		return err
 	})
 	return ended, err
 }

@@ -96,7 +96,8 @@ type program struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", w.dir, "./approvals", "./caseview")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", w.dir, "./approvals", "./caseview")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make programs, so that they share what was compiled
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
