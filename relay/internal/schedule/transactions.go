@@ -315,17 +315,34 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 		if p.fail(batch[0], &o) && !p.tx.is(q) {
 			p.parkQueued(q, nil)
 		}
-	case at < p.tx.late: // those before it cannot be settled without it
-		for _, it := range batch[:p.tx.late] {
+	default:
+		p.takeLess(q, batch, at)
+	}
+}
+
+// Apart processes a transaction that did not take effect because several messages from an index on failed together, nobody knows
+// which. What is before them is tried again without them; if nothing is, the first of them alone.
+func (s *Schedule[M]) Apart(batch []*Item[M], at int) {
+	p, q := batch[0].partition, batch[0].queue
+	if s.comeBackTx(batch) {
+		p.takeLess(q, batch, at)
+		p.endCallTx(q)
+	}
+}
+
+// takeLess returns messages to the transaction queue. The next transaction has those before an index, but at least one.
+func (p *Partition[M]) takeLess(q *queue[M], batch []*Item[M], at int) {
+	if late := p.tx.late; late > 1 && at < late { // they cannot be settled one by one
+		for _, it := range batch[:late] {
 			p.parkAlone(it)
 		}
-		if rest := batch[p.tx.late:]; len(rest) > 0 {
+		if rest := batch[late:]; len(rest) > 0 {
 			p.requeue(q, rest)
 		}
-	default:
-		p.requeue(q, batch)
-		p.tx.limit = at
+		return
 	}
+	p.requeue(q, batch)
+	p.tx.limit = max(at, 1)
 }
 
 // comeBackTx records that a transaction has ended. It reports whether its partition is still held; if not, the batch is dropped.
