@@ -22,8 +22,9 @@ type batch[Tx any] struct {
 	instances map[string]*instance // by run
 	changed   []*instance
 	msgs      []*postrider.Message
-	made      []*transition      // those that the observer is to be told of
-	last      *postrider.Message // the message that was handled last
+	timers    []*postrider.Message // published last: in a relay, a message that is parked separates those before and after it
+	made      []*transition        // those that the observer is to be told of
+	last      *postrider.Message   // the message that was handled last
 }
 
 // instance is one that the transaction has locked.
@@ -178,7 +179,14 @@ func (b *batch[Tx]) keep(ctx context.Context, in *instance, t *transition) error
 	}
 	in.current, in.history, in.latest = &t.after, append(in.history, entry), t
 	t.entries, t.took = entry.Entries, time.Since(t.began)
-	b.msgs, b.made = append(b.msgs, msgs...), append(b.made, t)
+	for _, m := range msgs {
+		if m.Type == typeTimer {
+			b.timers = append(b.timers, m)
+		} else {
+			b.msgs = append(b.msgs, m)
+		}
+	}
+	b.made = append(b.made, t)
 	return nil
 }
 
@@ -198,7 +206,7 @@ func (b *batch[Tx]) write(ctx context.Context) error {
 			return storeError{fmt.Errorf("save %d instances: %w", len(changes), err)}
 		}
 	}
-	if err := b.publish(ctx, b.tx, b.msgs); err != nil {
+	if err := b.publish(ctx, b.tx, append(b.msgs, b.timers...)); err != nil {
 		return storeError{err}
 	}
 	for _, t := range b.made {
@@ -207,6 +215,6 @@ func (b *batch[Tx]) write(ctx context.Context) error {
 		}
 		b.observe(t)
 	}
-	b.changed, b.msgs, b.made = nil, nil, nil
+	b.changed, b.msgs, b.timers, b.made = nil, nil, nil, nil
 	return nil
 }
