@@ -13,6 +13,7 @@ import (
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 	"github.com/postrider/postrider/telemetry"
 )
@@ -163,10 +164,20 @@ func (s *System) Watch(t *telemetry.Telemetry) {
 	}
 	for _, p := range []place{s.main, s.other} {
 		s.tb.Cleanup(t.WatchStore(telemetry.StoreOf{
-			Name: p.name, System: "memory", Store: p.store, Every: 200 * time.Millisecond, Path: path,
+			Name: p.name, System: "memory", Store: sized{p.store}, Every: 200 * time.Millisecond, Path: path,
 			Targets: map[string]time.Duration{"": time.Minute, "mails": 10 * time.Second, "paused": 20 * time.Second},
 		}))
 	}
+}
+
+// sized is a store in memory that reports the size of a table, as databases do.
+type sized struct{ store.StatusReader }
+
+// Status implements store.StatusReader.
+func (s sized) Status(ctx context.Context) (store.Status, error) {
+	st, err := s.StatusReader.Status(ctx)
+	st.Tables = []store.TableSize{{Table: "log", Bytes: 1 << 20}}
+	return st, err
 }
 
 // run runs f until the returned function is called, or the scenario ends.
