@@ -83,13 +83,13 @@ func (h *handling) hasTime() bool {
 
 // next handles a message, or those of a Batch.
 func (h *handling) next(ctx context.Context) error {
-	begin, msgs := h.following()
+	begin, msgs, end := h.following()
 	if begin == nil {
 		h.at, h.together = h.done, 1
 		return h.attempt(ctx, h.batch[h.done])
 	}
 	first := h.done
-	h.at, h.together = first, len(msgs)
+	h.at, h.together = first, end-first
 	var b Batch
 	err := h.bounded(ctx, func(ctx context.Context) (err error) {
 		b, err = begin(h.tx.within(ctx), msgs)
@@ -99,7 +99,7 @@ func (h *handling) next(ctx context.Context) error {
 		return err
 	}
 	ctx = context.WithValue(ctx, batchKey{}, b)
-	for h.done < first+len(msgs) && h.hasTime() {
+	for h.done < end && h.hasTime() {
 		h.at, h.together = h.done, 1
 		if err := h.attempt(ctx, h.batch[h.done]); err != nil {
 			return err
@@ -109,26 +109,30 @@ func (h *handling) next(ctx context.Context) error {
 	return h.bounded(ctx, func(ctx context.Context) error { return b.End(h.tx.within(ctx)) })
 }
 
-// following returns what begins the Batch of the next messages, and those that follow one another in it; nil for a message without one.
-func (h *handling) following() (func(context.Context, []*postrider.Message) (Batch, error), []*postrider.Message) {
+// following returns what begins the Batch of the next messages, those that follow one another in it, and the index after them; nil for a
+// message without one. A message that is not due does not separate others.
+func (h *handling) following() (begin func(context.Context, []*postrider.Message) (Batch, error), msgs []*postrider.Message, end int) {
 	var b *txBatch
-	var msgs []*postrider.Message
-	for _, it := range h.batch[h.done:] {
+	end = h.done
+	for i, it := range h.batch[h.done:] {
 		of := h.batches[it.Message.Type]
-		if of == nil || b != nil && of != b || it.Message.err != nil || it.Refused != nil || it.Message.foreign {
-			break
+		switch {
+		case it.Early && b != nil:
+			continue
+		case of == nil || b != nil && of != b || it.Early || it.Message.err != nil || it.Refused != nil || it.Message.foreign:
+			return begin, msgs, end
 		}
-		b, msgs = of, append(msgs, it.Message.Message)
+		b, begin, msgs, end = of, of.begin, append(msgs, it.Message.Message), h.done+i+1
 	}
-	if b == nil {
-		return nil, nil
-	}
-	return b.begin, msgs
+	return begin, msgs, end
 }
 
 // attempt runs the handler of a message.
 func (h *handling) attempt(ctx context.Context, it *item) error {
 	switch {
+	case it.Early: // the transaction parks it
+		h.done++
+		return nil
 	case it.Message.err != nil:
 		return postrider.Dead(postrider.Undecodable, it.Message.err)
 	case it.Refused != nil:

@@ -41,12 +41,15 @@ func (b *batches) alone(_ context.Context, _ *memory.Tx, m *postrider.Message) e
 	return b.step("alone", m.ID)
 }
 
-// typed returns messages of these types in one partition, with the IDs m001 and so on.
+// typed returns messages of these types in one partition, with the IDs m001 and so on. Those of a type with a + are not due.
 func (b *bundle) typed(types ...string) []*postrider.Message {
 	keys := keysIn(1, len(types))
 	msgs := b.msgs(keys...)
 	for i := range msgs {
-		msgs[i].Type = types[i]
+		var notDue bool
+		if msgs[i].Type, notDue = strings.CutSuffix(types[i], "+"); notDue {
+			msgs[i].DeliverAfter = time.Minute
+		}
 	}
 	return msgs
 }
@@ -61,6 +64,8 @@ func TestMessagesOfABatch(t *testing.T) {
 		"a c":         {"begin m001", "m001", "end", "begin m002", "m002", "end"},
 		"a b d a":     {"begin m001 m002", "m001", "m002", "end", "alone m003", "begin m004", "m004", "end"},
 		"d d":         {"alone m001", "alone m002"},
+		"a a+ b d+ a": {"begin m001 m003 m005", "m001", "m003", "m005", "end"},
+		"a+ a d+ d c": {"begin m002", "m002", "end", "alone m004", "begin m005", "m005", "end"},
 		"d a unknown": {"alone m001", "begin m002", "m002", "end", "alone m001", "begin m002", "m002", "end"}, // again, without the third
 	} {
 		t.Run(types, func(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 // commit is a prefix of the messages that are not done. While the transaction is in progress, settlements of the partition's other
 // outcomes wait; they are committed with it.
 //
-// A message is parked only when it has reached the front. So whatever is recorded of a message from the log, a side effect,
-// its parking or its dead letter, is recorded together with a cursor that has passed it, and the next owner of the partition
-// does not read it again.
+// A message is parked only when it has reached the front, or by the transaction that it shares with those before it because it is
+// not due. So whatever is recorded of a message from the log, a side effect, its parking or its dead letter, is recorded together
+// with a cursor that has passed it, and the next owner of the partition does not read it again.
 //
 // Messages that were committed late are settled all together or not at all, because the cursor cannot be between them; so all
 // of them are at the front of one transaction. Parked messages have queues of their keys, as without transactions, and each
@@ -105,6 +105,10 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next group, and each
 		// parked message, starts a new transaction.
 		parking, parks := it.parking(now)
+		it.Early, it.Later = false, 0
+		if parks && len(batch) > 0 && !late && parking.Reason == store.ParkDelayed {
+			it.Early, it.Later, parks = true, parking.After, false
+		}
 		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || parks) {
 			break
 		}
@@ -209,13 +213,20 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		then := p.tracker.ifDoneUpTo(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
 	}
-	out.DeliveredCount += int64(len(batch))
 	for _, it := range batch {
-		if it.parked {
+		switch {
+		case it.Early:
+			p.busy[it.Sequence] = struct{}{} // until it is known that it is parked
+			out.Parked = append(out.Parked, store.ParkOutcome{
+				Sequence: it.Sequence, Key: it.Key, FromLog: true, Reason: store.ParkDelayed, After: it.Later,
+			})
+			continue
+		case it.parked:
 			out.Removed = append(out.Removed, it.Sequence)
-		} else {
+		default:
 			out.Delivered = append(out.Delivered, it.Sequence)
 		}
+		out.DeliveredCount++
 	}
 	return out
 }
