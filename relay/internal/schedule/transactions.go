@@ -16,8 +16,9 @@ import (
 // with a cursor that has passed it, and the next owner of the partition does not read it again.
 //
 // Messages that were committed late are settled all together or not at all, because the cursor cannot be between them; so all
-// of them are at the front of one transaction. Parked messages have queues of their keys, as without transactions, and each
-// has a transaction of its own.
+// of them are at the front of one transaction. The parked messages of a held key, and those without a key, have queues of their
+// keys, as without transactions, and each has a transaction of its own. Others that were parked, because they were not due or an operator
+// sent them again, are in the transaction queue too.
 
 // txQueue is the transaction queue of a partition. A nil one, without transactions, has no messages.
 type txQueue[M any] struct {
@@ -51,13 +52,6 @@ func (tx *txQueue[M]) waits() map[string]struct{} {
 		keys[it.Key] = struct{}{}
 	}
 	return keys
-}
-
-// uncertainCommit records messages for which it is unknown whether their commit took effect. If they are read again, it did
-// not.
-type uncertainCommit struct {
-	sequences map[int64]struct{}
-	cause     error
 }
 
 // take takes the messages of the next transaction, unless a settlement of the partition is in progress, which may hold back
@@ -102,14 +96,14 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 		it := tx.head
 		late := !it.parked && p.tracker.lateUntil(it.ticket) > it.ticket
 		inGroup := late && it.ticket < group
-		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next group, and each
-		// parked message, starts a new transaction.
+		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next late group starts a
+		// new transaction.
 		parking, parks := it.parking(now)
 		it.Early, it.Later = false, 0
-		if parks && len(batch) > 0 && !late && parking.Reason == store.ParkDelayed {
+		if parks && len(batch) > 0 && !late && !it.parked && parking.Reason == store.ParkDelayed {
 			it.Early, it.Later, parks = true, parking.After, false
 		}
-		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || parks) {
+		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || parks || p.mayBeCommitted(it)) {
 			break
 		}
 		if parks {
@@ -125,9 +119,6 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 				if late && tx.parkGroup(group) {
 					continue
 				}
-				n = 1
-			}
-			if it.parked {
 				n = 1
 			}
 		}
@@ -148,24 +139,6 @@ func (it *Item[M]) parking(now time.Time) (pk store.ParkOutcome, parks bool) {
 		return store.ParkOutcome{Reason: store.ParkHeld, Attempts: it.Attempts, Waits: true}, true
 	}
 	return pk, false
-}
-
-// wasUncertain reports whether a commit with this message did not take effect, so that it needs a transaction of its own. The
-// second time, the failure is the message's own.
-func (p *Partition[M]) wasUncertain(it *Item[M]) bool {
-	d := p.schedule.uncertain[p.Lease.Partition]
-	if d == nil {
-		return false
-	}
-	if _, is := d.sequences[it.Sequence]; !is { // later ones: the commit took effect, or they have had their own transactions
-		delete(p.schedule.uncertain, p.Lease.Partition)
-		return false
-	}
-	if len(d.sequences) == 1 {
-		it.Refused = d.cause
-		delete(p.schedule.uncertain, p.Lease.Partition)
-	}
-	return true
 }
 
 // parkGroup parks the messages of a late group at the front, so that each has a transaction of its own, and reports whether there
@@ -260,25 +233,35 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 }
 
 // NotParked processes a commit that was refused because a parked message of the batch is no longer parked: an operator's
-// decision takes precedence. The handlers' work was rolled back.
+// decision takes precedence. The handlers' work was rolled back. Of several messages, the first is tried alone.
 func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	p, q := batch[0].partition, batch[0].queue
 	if !s.comeBackTx(batch) {
 		return
 	}
+	defer p.endCallTx(q)
 	if p.tx.is(q) {
-		p.restore(out, len(batch))
+		p.restore(out, batch)
 	}
-	for _, it := range batch {
-		delete(p.busy, it.Sequence)
-		p.end(it)
+	if len(batch) > 1 {
+		p.takeLess(q, batch, 0)
+		return
 	}
-	p.endCallTx(q)
+	delete(p.busy, batch[0].Sequence)
+	p.end(batch[0])
 }
 
 // restore returns to the pending outcomes what a transaction that was not committed had taken from them.
-func (p *Partition[M]) restore(s *Settlement, messages int) {
+func (p *Partition[M]) restore(s *Settlement, batch []*Item[M]) {
 	p.uncountUnrouted(s.Unrouted)
+	for _, it := range batch { // in the order of Commit
+		if it.Early {
+			delete(p.busy, it.Sequence)
+			s.Parked = s.Parked[:len(s.Parked)-1]
+		} else {
+			s.DeliveredCount--
+		}
+	}
 	if p.inFlight == 0 {
 		return
 	}
@@ -286,25 +269,8 @@ func (p *Partition[M]) restore(s *Settlement, messages int) {
 	n.Parked, n.Dead = append(s.Parked, n.Parked...), append(s.Dead, n.Dead...)
 	n.Held, n.Release = append(s.Held, n.Held...), append(s.Release, n.Release...)
 	n.FailedCount += s.FailedCount
-	n.DeliveredCount += s.DeliveredCount - int64(messages)
+	n.DeliveredCount += s.DeliveredCount
 	p.unsent, p.inFlight = p.unsent+p.inFlight, 0
-}
-
-// Uncertain records that it is unknown whether the commit of a transaction queue's messages took effect, and reports whether it
-// is one. The caller loses the partition then: under a new lease the commit can no longer take effect, and the cursor says
-// whether it did. If a parked message's commit took effect, what is recorded of it later finds it gone.
-func (s *Schedule[M]) Uncertain(batch []*Item[M], cause error) bool {
-	if !batch[0].partition.tx.is(batch[0].queue) {
-		return false
-	}
-	if p := batch[0].partition; !p.gone {
-		u := &uncertainCommit{sequences: make(map[int64]struct{}, len(batch)), cause: cause}
-		for _, it := range batch {
-			u.sequences[it.Sequence] = struct{}{}
-		}
-		s.uncertain[p.Lease.Partition] = u
-	}
-	return true
 }
 
 // Undone processes a transaction that did not take effect because the message at an index failed; outcome returns what became
