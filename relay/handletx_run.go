@@ -88,7 +88,7 @@ func (r *Relay) undone(batch []*item, h *handling, v result, observed *observedC
 	case h.together > 1:
 		r.cfg.Logger.Debug("messages failed together in a transaction, and the first is tried alone", "relay", r.cfg.Name,
 			"message", batch[h.at].Message.ID, "messages", h.together, "error", v.cause)
-		r.sched.Apart(batch, h.at)
+		r.sched.Isolate(batch, h.at)
 	default:
 		r.sched.Undone(batch, h.at, func() schedule.Outcome {
 			o := r.failed(batch[h.at], &results[0])

@@ -31,7 +31,7 @@ const (
 	commitTold // all of them, without an answer: applied, or not
 	commitLost
 	undoPostponed // transaction n fails at message arg
-	undoApart     // transaction n fails at message arg or a later one
+	undoIsolate   // transaction n fails at message arg or a later one
 	undoDead
 	cutOff
 	parkSlow
@@ -51,7 +51,7 @@ func (a action) cost() (used [6]int) {
 		used[slow] = 1
 	case lose, crash, commitTold, commitLost:
 		used[losses] = 1
-	case undoPostponed, undoDead, undoApart:
+	case undoPostponed, undoDead, undoIsolate:
 		used[failures] = 1
 	case cutOff:
 		used[unattempted] = 1
@@ -135,7 +135,7 @@ func (w *world) callEnds(add func(kind actionKind, n, arg int)) {
 			add(commit, n, i+1)
 			add(undoPostponed, n, i)
 			if i < len(w.calls[n])-1 {
-				add(undoApart, n, i)
+				add(undoIsolate, n, i)
 			}
 			add(undoDead, n, i)
 		}

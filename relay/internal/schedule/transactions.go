@@ -297,9 +297,9 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 	}
 }
 
-// Apart processes a transaction that did not take effect because several messages from an index on failed together, nobody knows
+// Isolate processes a transaction that did not take effect because several messages from an index on failed together, nobody knows
 // which. What is before them is tried again without them; if nothing is, the first of them alone.
-func (s *Schedule[M]) Apart(batch []*Item[M], at int) {
+func (s *Schedule[M]) Isolate(batch []*Item[M], at int) {
 	p, q := batch[0].partition, batch[0].queue
 	if s.comeBackTx(batch) {
 		p.takeLess(q, batch, at)

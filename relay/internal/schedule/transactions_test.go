@@ -34,8 +34,8 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 		w.undone(n, arg, Postponed)
 	case undoDead:
 		w.undone(n, arg, Dead)
-	case undoApart:
-		w.s.Apart(w.takeBatch(n), arg)
+	case undoIsolate:
+		w.s.Isolate(w.takeBatch(n), arg)
 	case cutOff:
 		w.s.Undone(w.takeBatch(n), 0, nil)
 	}
