@@ -25,8 +25,9 @@ type Consumer[Tx any] struct {
 	subscriber postrider.Subscriber
 	caps       postrider.SubscriberCapabilities
 	handlers   handlers.Set[Handler[Tx]]
-	retries    *relay.Relay   // retries parked messages
-	log        *logSource[Tx] // nil if the subscriber has groups
+	batches    map[string]*batchHandler[Tx] // by message type
+	retries    *relay.Relay                 // retries parked messages
+	log        *logSource[Tx]               // nil if the subscriber has groups
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
@@ -109,6 +110,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	}
 	settler, _ := in.store.(store.TxSettler[Tx])
 	c := &Consumer[Tx]{
+		batches: make(map[string]*batchHandler[Tx]),
 		settler: settler, cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),

@@ -21,6 +21,9 @@ type Handler[Tx any] func(ctx context.Context, tx Tx, m *postrider.Message) erro
 // or upcaster for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted.
 func Handle[Tx, T any](c *Consumer[Tx], d postrider.Definition[T], h func(ctx context.Context, tx Tx, m postrider.Typed[T]) error) error {
 	return c.register(d.Type(), h == nil, func() error {
+		if c.batches[d.Type()] != nil {
+			return ErrDuplicateHandler
+		}
 		return c.handlers.Add(d, func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			typed, err := d.Decode(m)
 			if err != nil {

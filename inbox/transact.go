@@ -207,11 +207,8 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 // deliverAll processes messages, in order.
 func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 	each := func() error {
-		for i, it := range fresh {
-			if t.done = i; i > 0 && time.Since(t.begun) >= t.cfg.batchTime() {
-				return errNoTime
-			}
-			if err := t.deliver(ctx, it); err != nil {
+		for t.done < len(fresh) {
+			if err := t.next(ctx, fresh[t.done:]); err != nil {
 				return err
 			}
 		}

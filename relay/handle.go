@@ -40,7 +40,12 @@ func (r *Relay) HandleFunc(messageType string, h postrider.Handler) error {
 
 // addTyped adds a handler for the messages of a definition.
 func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKind, h postrider.Handler) error {
-	return r.add(d.Type(), missing, kind, func() error { return r.handlers.Add(d, r.intercepted(h)) })
+	return r.add(d.Type(), missing, kind, func() error {
+		if r.batches[d.Type()] != nil {
+			return ErrDuplicateHandler
+		}
+		return r.handlers.Add(d, r.intercepted(h))
+	})
 }
 
 // addAny adds a handler for the messages of a type.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
@@ -23,31 +22,21 @@ func (r *Relay) transact(batch []*item, probe bool) {
 		r.notBegun(p, batch, err, probe)
 		return
 	}
-	at, done, begun := 0, len(batch), time.Now()
-	err = protect.Call(func() error { // one call for all: a goroutine per message costs as much as a round trip
-		for i, it := range batch {
-			if i > 0 && i >= schedule.Late(batch) && time.Since(begun) >= r.cfg.LeaseTTL/3 {
-				done = i
-				return nil
-			}
-			at = i
-			if err := r.attempt(ctx, tx, it); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
+	h := &handling{Relay: r, tx: tx, batch: batch, begun: time.Now()}
+	// One call for all: a goroutine per message costs as much as a round trip.
+	err = protect.Call(func() error { return h.all(ctx) }, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)
-		r.undone(batch, at, r.readResult(batch[at], err), observed)
+		r.undone(batch, h, r.readResult(batch[h.at], err), observed)
 		return
 	}
+	done := h.done
 	r.mu.Lock()
 	s := r.sched.Commit(batch[:done])
 	r.mu.Unlock()
 	if s == nil { // the cursor stays where it is, and so must everything else
 		r.rollback(ctx, tx)
-		r.undone(batch, 0, result{}, observed)
+		r.undone(batch, &handling{together: 1}, result{}, observed)
 		return
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
@@ -73,23 +62,6 @@ func (r *Relay) rollback(ctx context.Context, tx transaction) {
 	}
 }
 
-// attempt runs the handler of a message in a transaction.
-func (r *Relay) attempt(ctx context.Context, tx transaction, it *item) error {
-	switch {
-	case it.Message.err != nil:
-		return postrider.Dead(postrider.Undecodable, it.Message.err)
-	case it.Refused != nil:
-		return it.Refused
-	case it.Message.foreign:
-		return errForeign
-	}
-	m := *it.Message.Message // the handler may run again
-	m.Attempt = it.Attempts + 1
-	ctx, end := r.boundAttempt(ctx, time.Now())
-	defer end()
-	return r.handle(tx.within(ctx), &m)
-}
-
 // notBegun handles a database that does not begin transactions: everything waits, and one transaction at a time probes.
 func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	r.mu.Lock()
@@ -103,19 +75,24 @@ func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	r.wakeReaders()
 }
 
-// undone handles a transaction that was rolled back because one of its messages failed.
-func (r *Relay) undone(batch []*item, at int, v result, observed *observedCall) {
+// undone handles a transaction that was rolled back because one of its messages failed, or several together.
+func (r *Relay) undone(batch []*item, h *handling, v result, observed *observedCall) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	r.recovered()
 	results := []result{v}
-	r.markCut(batch[at:at+1], results)
-	if results[0].cut {
+	r.markCut(batch[h.at:h.at+1], results)
+	switch {
+	case results[0].cut:
 		r.sched.Undone(batch, 0, nil)
-	} else {
-		r.sched.Undone(batch, at, func() schedule.Outcome {
-			o := r.failed(batch[at], &results[0])
-			observed.outcome(at, &results[0], o)
+	case h.together > 1:
+		r.cfg.Logger.Debug("messages failed together in a transaction, and the first is tried alone", "relay", r.cfg.Name,
+			"message", batch[h.at].Message.ID, "messages", h.together, "error", v.cause)
+		r.sched.Isolate(batch, h.at)
+	default:
+		r.sched.Undone(batch, h.at, func() schedule.Outcome {
+			o := r.failed(batch[h.at], &results[0])
+			observed.outcome(h.at, &results[0], o)
 			return o
 		})
 	}

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -208,7 +209,7 @@ type observedCall struct {
 	relay    *Relay
 	ctx      context.Context
 	began    time.Time
-	attempts []Attempt
+	attempts []Attempt // one for each message of the batch; without one for a message that is not due
 }
 
 // attempting tells the observer about a call, and returns its context.
@@ -217,10 +218,12 @@ func (r *Relay) attempting(ctx context.Context, batch []*item) (context.Context,
 		return ctx, nil
 	}
 	c := &observedCall{relay: r, ctx: ctx, began: time.Now(), attempts: make([]Attempt, len(batch))}
-	msgs := make([]*postrider.Message, len(batch))
+	msgs := make([]*postrider.Message, 0, len(batch))
 	for i, it := range batch {
-		msgs[i] = it.Message.Message
-		c.attempts[i] = Attempt{Message: msgs[i], Outcome: AttemptRequeued, Parked: it.Message.reason != ""}
+		if !it.Early {
+			msgs = append(msgs, it.Message.Message)
+			c.attempts[i] = Attempt{Message: it.Message.Message, Outcome: AttemptRequeued, Parked: it.Message.reason != ""}
+		}
 	}
 	r.observe(func(o *Observer) {
 		if o.Attempting != nil {
@@ -276,9 +279,10 @@ func (c *observedCall) end() {
 	if c == nil {
 		return
 	}
+	attempts := slices.DeleteFunc(c.attempts, func(a Attempt) bool { return a.Message == nil })
 	c.relay.observe(func(o *Observer) {
 		if o.Attempted != nil {
-			o.Attempted(c.ctx, Attempted{Attempts: c.attempts, Took: time.Since(c.began)})
+			o.Attempted(c.ctx, Attempted{Attempts: attempts, Took: time.Since(c.began)})
 		}
 	})
 }

@@ -36,8 +36,9 @@ type Relay struct {
 	owner    store.Owner
 	handlers handlers.Set[postrider.Handler]
 	publish  PublishFunc
-	tx       transactor       // nil unless handlers have transactions
-	finder   store.HeldFinder // nil if the store does not implement it
+	tx       transactor          // nil unless handlers have transactions
+	batches  map[string]*txBatch // by message type
+	finder   store.HeldFinder    // nil if the store does not implement it
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
 	observer   atomic.Pointer[Observer]
@@ -129,7 +130,7 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r := &Relay{
 		cfg: cfg, store: s, owner: newOwner(cfg.Version), wakes: newWakes(),
-		partitions: make(map[int]*partition), gating: gating{changed: make(chan struct{})},
+		partitions: make(map[int]*partition), batches: make(map[string]*txBatch), gating: gating{changed: make(chan struct{})},
 		leasing: leasing{claims: make(map[int]string), resume: make(map[int]time.Time)},
 		reading: reading{drains: make(map[*drain]struct{})},
 		calling: calling{slots: make(map[*workerSlot]struct{})},

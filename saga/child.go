@@ -65,26 +65,33 @@ type wished struct {
 	Parent machine.Parent `json:"parent"`
 }
 
-// child starts the instance of a step, or returns the message that undoes it.
-func (e *Engine[Tx]) child(ctx context.Context, tx Tx, t *transition, c machine.Command) (*postrider.Message, error) {
+// child starts the instance of a step, or undoes it, and returns the messages to publish for that.
+func (e *Engine[Tx]) child(ctx context.Context, tx Tx, t *transition, c machine.Command) ([]*postrider.Message, error) {
 	parent := machine.Parent{ID: t.identity.ID, Run: t.identity.Run, Step: c.SentAs}
 	if c.Undo {
-		return wishMessage(e.Topic(), c.Child.ID, machine.WishUndo, parent)
+		return one(wishMessage(e.Topic(), c.Child.ID, machine.WishUndo, parent))
 	}
-	existing, err := e.startChild(ctx, tx, t, c.Child, parent)
+	existing, msgs, err := e.startChild(ctx, tx, t, c.Child, parent)
 	switch {
 	case err != nil || existing == nil:
-		return nil, err
+		return msgs, err
 	case existing.ID == c.Child.ID:
-		return wishMessage(e.Topic(), c.Child.ID, machine.WishAnswer, parent)
+		return one(wishMessage(e.Topic(), c.Child.ID, machine.WishAnswer, parent))
 	}
-	return endedMessage(e.Topic(), parent, &machine.Reply{Outcome: machine.OutcomeRefused, Refusal: Refusal{
+	return one(endedMessage(e.Topic(), parent, &machine.Reply{Outcome: machine.OutcomeRefused, Refusal: Refusal{
 		Reason: "key", Text: fmt.Sprintf("instance %s of saga %s runs with the key %q", existing.ID, existing.Saga, c.Child.Key),
-	}})
+	}}))
 }
 
-// startChild starts an instance for a step of another. If it exists, or another one has its key, that one is returned.
-func (e *Engine[Tx]) startChild(ctx context.Context, tx Tx, t *transition, c *machine.ChildStart, parent machine.Parent) (*store.SagaInstance, error) {
+func one(m *postrider.Message, err error) ([]*postrider.Message, error) {
+	return []*postrider.Message{m}, err
+}
+
+// startChild starts an instance for a step of another, and returns its messages. If it exists, or another one has its key, that one is
+// returned.
+func (e *Engine[Tx]) startChild(ctx context.Context, tx Tx, t *transition, c *machine.ChildStart, parent machine.Parent) (
+	*store.SagaInstance, []*postrider.Message, error,
+) {
 	d := c.Definition
 	child := newTransition(e.cfg.Name, d, c.ID, c.Data)
 	child.identity.Key, child.identity.ParentRun, child.identity.ParentStep = c.Key, parent.Run, parent.Step
@@ -92,7 +99,7 @@ func (e *Engine[Tx]) startChild(ctx context.Context, tx Tx, t *transition, c *ma
 	child.before.State.Parent = &parent
 	var err error
 	if child.after, child.out, err = d.Advance(e.policy(), child.before, machine.Input{Start: &machine.Start{}}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return e.insert(ctx, tx, child)
 }
@@ -123,7 +130,7 @@ func endedMessage(topic string, parent machine.Parent, r *machine.Reply) (*postr
 }
 
 // neverStarted answers the wish to undo an instance that does not exist: another one had its key.
-func (e *Engine[Tx]) neverStarted(ctx context.Context, tx Tx, m *postrider.Message) error {
+func (b *batch[Tx]) neverStarted(m *postrider.Message) error {
 	var w wished
 	if err := json.Unmarshal(m.Payload, &w); err != nil {
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("read %s: %w", m.Type, err))
@@ -131,9 +138,7 @@ func (e *Engine[Tx]) neverStarted(ctx context.Context, tx Tx, m *postrider.Messa
 	if w.Wish != machine.WishUndo {
 		return nil
 	}
-	answer, err := endedMessage(e.Topic(), w.Parent, &machine.Reply{Outcome: machine.OutcomeUndone})
-	if err == nil {
-		_, err = e.box.Publish(ctx, tx, answer)
-	}
+	answer, err := endedMessage(b.Topic(), w.Parent, &machine.Reply{Outcome: machine.OutcomeUndone})
+	b.msgs = append(b.msgs, answer)
 	return err
 }

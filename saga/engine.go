@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/postrider/postrider"
@@ -112,16 +113,11 @@ func (e *Engine[Tx]) fits(s *machine.Step) error {
 // Relay lets a relay of the engine's outbox run the engine: timers, local steps, operators' verbs, and replies of participants
 // that share the outbox. The relay needs the topic of the engine (Topic) among its topics, and may handle other messages with
 // transactions. With Topics among its topics, it also takes the events of contracts that are published in the outbox; give it
-// then no other handlers of these events. Errors: ErrHoldKey; those of relay.HandleTxFunc.
+// then no other handlers of these events. Errors: ErrHoldKey; those of relay.HandleTxBatch.
 func (e *Engine[Tx]) Relay(r *relay.Relay) error {
 	errs := []error{e.refuseHeldKeys("relay "+r.Name(), r.OnDead()), r.Background(e.maintain)}
-	for _, messageType := range []string{typeReply, typeLocal, typeSignal, typeVerb, typeTimer, typeEnded, typeParent} {
-		errs = append(errs, relay.HandleTxFunc(r, messageType, e.handle))
-	}
 	types := e.eventTypes()
-	for _, messageType := range types {
-		errs = append(errs, relay.HandleTxFunc(r, messageType, e.track))
-	}
+	errs = append(errs, relay.HandleTxBatch(r, slices.Concat(engineTypes, types), e.begin), relay.HandleTxFunc(r, typeLocal, e.handleOne))
 	if status, ok := e.store.(store.StatusReader); ok && len(types) > 0 {
 		errs = append(errs, r.Background(e.sources.add(backlogOf(status, r.Name()), e.cfg.Logger)))
 	}
@@ -139,16 +135,11 @@ func (e *Engine[Tx]) refuseHeldKeys(what string, onDead relay.OnDead) error {
 
 // Consume lets a consumer take the replies of participants, signals, and the events of contracts, that come from a broker. For
 // replies and signals, it needs the topic of the engine (Topic) among its topics; for events, those of Topics, and
-// inbox.SkipUnhandled if these topics have other messages too. Errors: ErrHoldKey; those of inbox.Consumer.HandleFunc.
+// inbox.SkipUnhandled if these topics have other messages too. Errors: ErrHoldKey; those of inbox.Consumer.HandleBatch.
 func (e *Engine[Tx]) Consume(c *inbox.Consumer[Tx]) error {
 	errs := []error{e.refuseHeldKeys("consumer "+c.Name(), c.OnDead()), c.Background(e.maintain)}
-	for _, messageType := range []string{typeReply, typeSignal} {
-		errs = append(errs, c.HandleFunc(messageType, e.handle))
-	}
 	types := e.eventTypes()
-	for _, messageType := range types {
-		errs = append(errs, c.HandleFunc(messageType, e.track))
-	}
+	errs = append(errs, c.HandleBatch(slices.Concat([]string{typeReply, typeSignal}, types), e.begin))
 	if len(types) > 0 {
 		errs = append(errs, c.Background(e.sources.add(c.CatchUp, e.cfg.Logger)))
 	}

@@ -2,7 +2,6 @@ package saga
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -29,9 +28,16 @@ type storeError struct{ error }
 // Unwrap returns the cause.
 func (e storeError) Unwrap() error { return e.error }
 
-// handle handles a message of the engine in the transaction tx.
-func (e *Engine[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) error {
-	return e.uncounted(m, e.transact(ctx, tx, m))
+// handleOne handles a message in a batch of its own: a local step, which may take long, while others need the instances of other messages.
+func (e *Engine[Tx]) handleOne(ctx context.Context, tx Tx, m *postrider.Message) error {
+	b, err := e.begin(ctx, tx, []*postrider.Message{m})
+	if err == nil {
+		err = b.Handle(ctx, m)
+	}
+	if err == nil {
+		err = b.End(ctx)
+	}
+	return err
 }
 
 // uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's. A
@@ -48,29 +54,29 @@ func (e *Engine[Tx]) uncounted(m *postrider.Message, err error) error {
 	return errors.Join(postrider.Snooze(failureWait), err)
 }
 
-// transact makes the transition for a message.
-func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) error {
+// transact makes the transition for a message of the engine.
+func (b *batch[Tx]) transact(ctx context.Context, m *postrider.Message) error {
 	input, err := readInput(m)
 	if err != nil {
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("read %s: %w", m.Type, err))
 	}
-	stored, err := e.load(ctx, tx, m)
+	in, err := b.instanceOf(ctx, m)
 	if err != nil {
 		return err
 	}
 	switch {
-	case stored == nil && m.Type == typeParent:
-		return e.neverStarted(ctx, tx, m)
-	case stored == nil:
-		return e.notFound(m)
+	case in == nil && m.Type == typeParent:
+		return b.neverStarted(m)
+	case in == nil:
+		return b.notFound(m)
 	}
-	t, r, err := e.prepare(ctx, stored, m, input.Verb)
+	t, r, err := b.prepare(ctx, in, m, input.Verb)
 	if err != nil {
 		return err
 	}
 	t.input, t.step = inputName(m.Type), m.Headers[headerStep]
 	if d, is := r.(*machine.Definition); is && m.Type == typeLocal {
-		if wanted, err := e.runLocal(ctx, tx, d, m, t, input.Reply); err != nil || !wanted {
+		if wanted, err := b.runLocal(ctx, d, m, t, input.Reply); err != nil || !wanted {
 			return err
 		}
 	}
@@ -80,15 +86,15 @@ func (e *Engine[Tx]) transact(ctx context.Context, tx Tx, m *postrider.Message) 
 	if v := input.Verb; v != nil {
 		t.step, t.actor, t.note = v.Step, v.Actor, v.Reason
 	}
-	input.Age = stored.Age
-	if input.Timer != nil && stored.Kind == store.SagaChoreographed {
-		input.ReadUpTo = e.sources.readUpTo(stored.Age)
+	input.Age = in.age()
+	if input.Timer != nil && in.Kind == store.SagaChoreographed {
+		input.ReadUpTo = b.sources.readUpTo(input.Age)
 		if input.ReadUpTo < t.before.State.NeedsReading(input.Timer.ID) {
-			e.sources.ask()
+			b.sources.ask()
 			return postrider.Snooze(readWait)
 		}
 	}
-	return e.advance(ctx, tx, r, t, input)
+	return b.advance(ctx, in, r, t, input)
 }
 
 // rulesOf returns those that an instance began with, nil if this process does not have them.
@@ -106,35 +112,31 @@ func (e *Engine[Tx]) rulesOf(in *store.SagaInstance) machine.Rules {
 
 // prepare begins the transition of an instance for a message. A message whose rules this process does not have waits for a process
 // that has them.
-func (e *Engine[Tx]) prepare(ctx context.Context, stored *store.SagaInstance, m *postrider.Message, v *machine.Verb) (*transition, machine.Rules, error) {
-	r := e.rulesOf(stored)
-	if v != nil && v.Kind == machine.VerbMigrate && stored.Kind == store.SagaOrchestrated {
+func (b *batch[Tx]) prepare(ctx context.Context, in *instance, m *postrider.Message, v *machine.Verb) (*transition, machine.Rules, error) {
+	r := b.rulesOf(&in.SagaInstance)
+	if v != nil && v.Kind == machine.VerbMigrate && in.Kind == store.SagaOrchestrated {
 		var err error
-		if r, err = e.target(ctx, stored, v, r); err != nil {
+		if r, err = b.target(ctx, &in.SagaInstance, v, r); err != nil {
 			return nil, nil, err
 		}
 	}
 	if r == nil {
-		e.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
-			"waits for a process that has it", "engine", e.cfg.Name, "saga", stored.Saga, "version", stored.Version, "hash", stored.Hash,
-			"instance", stored.ID)
+		b.cfg.Logger.Warn("saga: this process does not have the definition of an instance, or has another of the same version; the message "+
+			"waits for a process that has it", "engine", b.cfg.Name, "saga", in.Saga, "version", in.Version, "hash", in.Hash, "instance", in.ID)
 		return nil, nil, postrider.Snooze(versionWait)
 	}
-	t := &transition{
-		identity: stored.SagaIdentity, began: time.Now(), startedAt: stored.StartedAt, messageID: m.ID,
-		before: machine.Instance{ID: stored.ID, Run: stored.Run, Rev: stored.Rev, Data: stored.Data},
+	if err := in.decode(); err != nil {
+		return nil, nil, err
 	}
-	if err := json.Unmarshal(stored.State, &t.before.State); err != nil {
-		return nil, nil, fmt.Errorf("read the state of instance %s: %w", stored.ID, err)
-	}
-	t.before.State.Token = stored.Token
-	return t, r, nil
+	return &transition{
+		identity: in.SagaIdentity, began: time.Now(), startedAt: in.StartedAt, messageID: m.ID, before: *in.current,
+	}, r, nil
 }
 
-// advance makes a transition and saves what it results in.
-func (e *Engine[Tx]) advance(ctx context.Context, tx Tx, r machine.Rules, t *transition, input machine.Input) (err error) {
+// advance makes a transition and keeps what it results in.
+func (b *batch[Tx]) advance(ctx context.Context, in *instance, r machine.Rules, t *transition, input machine.Input) (err error) {
 	t.age = input.Age
-	t.after, t.out, err = r.Advance(e.policy(), t.before, input)
+	t.after, t.out, err = r.Advance(b.policy(), t.before, input)
 	switch {
 	case errors.Is(err, machine.ErrInput):
 		return postrider.Dead(ReasonNotApplicable, err)
@@ -144,38 +146,14 @@ func (e *Engine[Tx]) advance(ctx context.Context, tx Tx, r machine.Rules, t *tra
 	if t.out.Refused != "" {
 		t.note = t.out.Refused
 	}
-	if t.after.State.Ended != "" {
-		e.waiters.ending(t.identity.ID)
-	}
 	if v := input.Verb; v != nil && v.Kind == machine.VerbMigrate && t.out.Refused == "" {
 		t.identity.Version, t.identity.Hash = v.To, r.Hash()
-		if err := e.store.SetSagaVersion(ctx, tx, t.identity.Run, v.To, r.Hash()); err != nil {
+		if err := b.store.SetSagaVersion(ctx, b.tx, t.identity.Run, v.To, r.Hash()); err != nil {
 			return storeError{fmt.Errorf("set the version of instance %s: %w", t.identity.ID, err)}
 		}
+		in.SagaIdentity = t.identity
 	}
-	return e.save(ctx, tx, t)
-}
-
-// load locks the instance of a message, by run or by ID. It returns nil if there is none.
-func (e *Engine[Tx]) load(ctx context.Context, tx Tx, m *postrider.Message) (*store.SagaInstance, error) {
-	run := m.Headers[headerRun]
-	if run == "" {
-		runs, err := e.store.FindSagas(ctx, tx, []store.SagaLookup{{ID: m.Headers[headerID]}})
-		if err != nil {
-			return nil, storeError{fmt.Errorf("find instance %s: %w", m.Headers[headerID], err)}
-		}
-		if run = runs[0]; run == "" {
-			return nil, nil
-		}
-	}
-	found, err := e.store.LoadSagas(ctx, tx, []string{run})
-	if err != nil {
-		return nil, storeError{fmt.Errorf("load instance %s: %w", m.Headers[headerID], err)}
-	}
-	if len(found) == 0 || found[0].Engine != e.cfg.Name {
-		return nil, nil
-	}
-	return &found[0], nil
+	return b.keep(ctx, in, t)
 }
 
 // notFound handles a message whose instance does not exist. A timer or local step belongs to one that was purged; a signal
@@ -196,8 +174,8 @@ func (e *Engine[Tx]) notFound(m *postrider.Message) error {
 
 // runLocal runs a local step in a savepoint and completes the reply by its outcome. It reports whether the attempt is still
 // wanted.
-func (e *Engine[Tx]) runLocal(
-	ctx context.Context, tx Tx, d *machine.Definition, m *postrider.Message, t *transition, reply *machine.Reply,
+func (b *batch[Tx]) runLocal(
+	ctx context.Context, d *machine.Definition, m *postrider.Message, t *transition, reply *machine.Reply,
 ) (wanted bool, err error) {
 	attempt, err := strconv.Atoi(m.Headers[headerAttempt])
 	if err != nil {
@@ -208,23 +186,23 @@ func (e *Engine[Tx]) runLocal(
 	if path == "" || !t.before.State.Expects(reply.SentAs, undo, attempt) {
 		return false, nil
 	}
-	local, err := d.Local(&t.before, path, e.cfg.MaxState)
+	local, err := d.Local(&t.before, path, b.cfg.MaxState)
 	if err != nil {
 		return false, err
 	}
 	run := local.Step.Run
 	reply.Token, reply.Outcome = t.before.State.Token, machine.OutcomeDone
-	if e.tookTooLong(m.ID) {
+	if b.tookTooLong(m.ID) {
 		reply.Outcome = machine.OutcomeFailed
-		reply.Refusal = machine.Refusal{Reason: "failed", Text: fmt.Sprintf("it took longer than LocalTimeout (%s)", e.cfg.LocalTimeout)}
+		reply.Refusal = machine.Refusal{Reason: "failed", Text: fmt.Sprintf("it took longer than LocalTimeout (%s)", b.cfg.LocalTimeout)}
 		return true, nil
 	}
 	if undo {
 		run, reply.Outcome = local.Step.RunUndo, machine.OutcomeUndone
 	}
-	bounded, cancel := context.WithTimeout(ctx, e.cfg.LocalTimeout)
+	bounded, cancel := context.WithTimeout(ctx, b.cfg.LocalTimeout)
 	defer cancel()
-	err = e.store.Savepoint(bounded, tx, func(ctx context.Context, tx Tx) error {
+	err = b.store.Savepoint(bounded, b.tx, func(ctx context.Context, tx Tx) error {
 		return protect.Call(func() (err error) {
 			if err = run(ctx, tx, local.Data); err == nil {
 				reply.Data, err = local.Result()
@@ -233,9 +211,9 @@ func (e *Engine[Tx]) runLocal(
 		}, func(v any, stack string) error { return fmt.Errorf("panic: %v\n%s", v, stack) })
 	})
 	if bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, store.ErrUndone) { // a driver may close the connection then
-		e.mu.Lock()
-		e.overran[m.ID] = true
-		e.mu.Unlock()
+		b.mu.Lock()
+		b.overran[m.ID] = true
+		b.mu.Unlock()
 		return true, errors.Join(postrider.Snooze(time.Millisecond), err)
 	}
 	return true, localOutcome(ctx, err, reply)

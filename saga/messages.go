@@ -28,6 +28,9 @@ const (
 	typeParent = "postrider.saga.parent" // an instance to one that it started
 )
 
+// engineTypes are the types that need no batch of their own.
+var engineTypes = []string{typeReply, typeSignal, typeVerb, typeTimer, typeEnded, typeParent}
+
 // The headers of the engine's messages, of commands and undos, and of replies. A reply echoes ID, run, step, token and attempt.
 const (
 	headerID      = "postrider-saga"         // of the instance

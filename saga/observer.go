@@ -33,19 +33,16 @@ type Transitioned struct {
 }
 
 // observe tells the observer of a transition.
-func (e *Engine[Tx]) observe(t *transition, entries []store.SagaEntry) {
-	o := e.cfg.Observer
+func (e *Engine[Tx]) observe(t *transition) {
+	o, entries := e.cfg.Observer, t.entries
 	if o == nil || o.Transitioned == nil {
 		return
 	}
 	told := Transitioned{
-		SagaIdentity: t.identity, SagaCondition: t.condition(), Age: t.age, Entries: entries, Since: make([]time.Duration, len(entries)),
+		SagaIdentity: t.identity, SagaCondition: t.condition(), Age: t.age, Took: t.took, Entries: entries, Since: make([]time.Duration, len(entries)),
 	}
 	if t.after.State.Back {
 		told.TurnedBack = t.age - t.after.State.TurnedAt
-	}
-	if !t.began.IsZero() {
-		told.Took = time.Since(t.began)
 	}
 	if t.input == inputName(typeTimer) {
 		told.TimerLag = max(t.age-t.before.State.Timer.At, 0)

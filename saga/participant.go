@@ -121,63 +121,16 @@ func Handle[Tx, C, R any](
 }
 
 // Relay lets a relay with transactions on the participant's database take commands and undos: those of sagas with the same
-// outbox. Errors: those of relay.HandleTxFunc.
+// outbox. Errors: those of relay.HandleTxBatch.
 func (p *Participant[Tx]) Relay(r *relay.Relay) error {
 	return errors.Join(r.Background(p.maintain),
-		p.register(func(messageType string, h inbox.Handler[Tx]) error { return relay.HandleTxFunc(r, messageType, h) }))
+		p.register(func(types []string, begin beginBatch[Tx]) error { return relay.HandleTxBatch(r, types, begin) }))
 }
 
 // Consume lets a consumer on the participant's database take commands and undos that come from a broker. Errors: those of
-// inbox.Consumer.HandleFunc.
+// inbox.Consumer.HandleBatch.
 func (p *Participant[Tx]) Consume(c *inbox.Consumer[Tx]) error {
-	return errors.Join(c.Background(p.maintain), p.register(c.HandleFunc))
-}
-
-func (p *Participant[Tx]) register(add func(messageType string, h inbox.Handler[Tx]) error) error {
-	var errs []error
-	for messageType, h := range p.handlers {
-		errs = append(errs,
-			add(messageType, func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, false) }),
-			add(machine.UndoType(messageType), func(ctx context.Context, tx Tx, m *postrider.Message) error { return p.handle(ctx, tx, m, h, true) }),
-			add(machine.ClosedType(messageType), p.close))
-	}
-	return errors.Join(errs...)
-}
-
-// handle handles a command or an undo in the transaction tx.
-func (p *Participant[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, h *stepHandler[Tx], undo bool) error {
-	step := store.SagaStep{Run: m.Headers[headerRun], Step: m.Headers[headerStep]}
-	since, err := time.Parse(time.RFC3339, m.Headers[headerSince])
-	if err != nil || step.Run == "" || step.Step == "" || m.Headers[headerReply] == "" {
-		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s is not a command of a saga: headers are missing", m.Type))
-	}
-	records, now, err := p.records.LockSagaRecords(ctx, tx, p.cfg.Name, []store.SagaStep{step})
-	if err != nil {
-		return fmt.Errorf("lock the record of step %s: %w", step.Step, err)
-	}
-	r, expired := records[0], now.Sub(since) > p.cfg.KeepRecords-recordMargin
-	answer, err := p.act(ctx, tx, m, h, &r, machine.Decide(r.State, undo, h.undo != nil, m.Headers[headerSeen] != "", expired))
-	if err != nil {
-		return err
-	}
-	if r.State != records[0].State || records[0].SavedAt.IsZero() { // the lock of a record that is not saved would stay
-		r.FirstSentAt = since
-		if err := p.records.SaveSagaRecords(ctx, tx, p.cfg.Name, []store.SagaRecord{r}); err != nil {
-			return fmt.Errorf("save the record of step %s: %w", step.Step, err)
-		}
-	}
-	if _, err := p.box.Publish(ctx, tx, answer); err != nil {
-		return fmt.Errorf("answer step %s: %w", step.Step, err)
-	}
-	return nil
-}
-
-// close handles the end of a saga: it will not ask about this step again.
-func (p *Participant[Tx]) close(ctx context.Context, tx Tx, m *postrider.Message) error {
-	if err := p.records.CloseSagaRuns(ctx, tx, p.cfg.Name, []string{m.Headers[headerRun]}); err != nil {
-		return fmt.Errorf("close the records of run %s: %w", m.Headers[headerRun], err)
-	}
-	return nil
+	return errors.Join(c.Background(p.maintain), p.register(func(types []string, begin beginBatch[Tx]) error { return c.HandleBatch(types, begin) }))
 }
 
 // act does what was decided, changes the record accordingly, and returns the answer.

@@ -86,20 +86,29 @@ func (e *Engine[Tx]) contractsOf(messageType string) (found []tracked) {
 	return found
 }
 
-// track handles an event in the transaction tx: for each contract that knows it, it is the input of one instance.
-func (e *Engine[Tx]) track(ctx context.Context, tx Tx, m *postrider.Message) error {
-	return e.uncounted(m, func() error {
-		for _, c := range e.contractsOf(m.Type) {
-			if err := e.trackOne(ctx, tx, c, m); err != nil {
-				return err
-			}
+// identified returns the IDs that the instances of an event can have.
+func (e *Engine[Tx]) identified(m *postrider.Message) (ids []string) {
+	for _, c := range e.contractsOf(m.Type) {
+		if identity := c.contract.identityOf(m); identity != "" && storable(identity) {
+			both := trackedIDs(c.contract.Name, identity)
+			ids = append(ids, both[:]...)
 		}
-		return nil
-	}())
+	}
+	return ids
+}
+
+// track handles an event: for each contract that knows it, it is the input of one instance.
+func (b *batch[Tx]) track(ctx context.Context, m *postrider.Message) error {
+	for _, c := range b.contractsOf(m.Type) {
+		if err := b.trackOne(ctx, c, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // trackOne makes the transition of the instance of a contract that an event belongs to. If there is none, the event begins it.
-func (e *Engine[Tx]) trackOne(ctx context.Context, tx Tx, c tracked, m *postrider.Message) error {
+func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Message) error {
 	identity := c.contract.identityOf(m)
 	switch {
 	case identity == "":
@@ -108,38 +117,35 @@ func (e *Engine[Tx]) trackOne(ctx context.Context, tx Tx, c tracked, m *postride
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its instance of %s is not UTF-8 without NUL", m.Type, m.ID, c.contract.Name))
 	}
 	ids := trackedIDs(c.contract.Name, identity)
-	lookups := []store.SagaLookup{{ID: ids[0]}, {ID: ids[1]}}
-	runs, err := e.store.FindSagas(ctx, tx, lookups)
-	if err != nil {
-		return storeError{fmt.Errorf("find the instance of %s %s: %w", m.Type, m.ID, err)}
-	}
-	loaded, err := e.store.LoadSagas(ctx, tx, slices.DeleteFunc(slices.Clone(runs), func(run string) bool { return run == "" }))
-	if err != nil {
-		return storeError{fmt.Errorf("load the instance of %s %s: %w", m.Type, m.ID, err)}
-	}
-	for i := range loaded {
-		if e.tracks(c, &loaded[i]) {
-			return e.trackNext(ctx, tx, m, &loaded[i])
+	for _, id := range ids { // the batch has looked for them
+		in, err := b.instance(ctx, b.runs[id])
+		if err != nil {
+			return err
+		}
+		if in != nil && b.tracks(c, &in.SagaInstance) {
+			return b.trackNext(ctx, m, in)
 		}
 	}
 	id := ids[0]
-	if runs[0] != "" { // another saga has it
+	if b.runs[id] != "" { // another saga has it
 		id = ids[1]
 	}
-	existing, err := e.trackFirst(ctx, tx, c, id, m)
-	if err == nil && existing != nil && !e.tracks(c, existing) {
-		existing, err = e.trackFirst(ctx, tx, c, ids[1], m)
+	existing, err := b.trackFirst(ctx, c, id, m)
+	if err == nil && existing != nil && !b.tracks(c, existing) {
+		existing, err = b.trackFirst(ctx, c, ids[1], m)
 	}
 	if err != nil || existing == nil {
 		return err
 	}
-	if loaded, err = e.store.LoadSagas(ctx, tx, []string{existing.Run}); err != nil {
-		return storeError{fmt.Errorf("load instance %s: %w", existing.ID, err)}
+	b.runs[existing.ID] = existing.Run
+	in, err := b.instance(ctx, existing.Run)
+	if err != nil {
+		return err
 	}
-	if len(loaded) == 0 || !e.tracks(c, &loaded[0]) {
+	if in == nil || !b.tracks(c, &in.SagaInstance) {
 		return storeError{fmt.Errorf("instance %s of saga %s is in the way of that of %s %s", existing.ID, existing.Saga, m.Type, m.ID)}
 	}
-	return e.trackNext(ctx, tx, m, &loaded[0])
+	return b.trackNext(ctx, m, in)
 }
 
 // tracks says whether an instance is one of a contract that this engine tracks.
@@ -161,38 +167,41 @@ func trackedIDs(name, identity string) [2]string {
 }
 
 // trackNext makes the transition of an instance that exists.
-func (e *Engine[Tx]) trackNext(ctx context.Context, tx Tx, m *postrider.Message, stored *store.SagaInstance) error {
-	t, r, err := e.prepare(ctx, stored, m, nil)
+func (b *batch[Tx]) trackNext(ctx context.Context, m *postrider.Message, in *instance) error {
+	t, r, err := b.prepare(ctx, in, m, nil)
 	if err != nil {
 		return err
 	}
 	t.input, t.step = "event", m.Type
-	return e.advance(ctx, tx, r, t, machine.Input{Age: stored.Age, Event: m, Process: processOf(m)})
+	return b.advance(ctx, in, r, t, machine.Input{Age: in.age(), Event: m, Process: processOf(m)})
 }
 
 // trackFirst creates an instance with its first event, unless another instance has its ID: then it returns that one.
-func (e *Engine[Tx]) trackFirst(ctx context.Context, tx Tx, c tracked, id string, m *postrider.Message) (*store.SagaInstance, error) {
+func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *postrider.Message) (*store.SagaInstance, error) {
 	token := make([]byte, 16)
 	rand.Read(token) // never fails
 	t := &transition{
 		identity: store.SagaIdentity{
-			Run: postrider.NewID(), ID: id, Engine: e.cfg.Name, Saga: c.compiled.Name, Version: c.compiled.Version, Hash: c.compiled.Hash(),
+			Run: postrider.NewID(), ID: id, Engine: b.cfg.Name, Saga: c.compiled.Name, Version: c.compiled.Version, Hash: c.compiled.Hash(),
 			Kind: store.SagaChoreographed, CorrelationID: correlationOf(m), Tenant: m.Tenant,
 		},
 		startedAt: time.Now(), input: "event", step: m.Type, messageID: m.ID,
 	}
 	t.before = machine.Instance{ID: id, Run: t.identity.Run, State: machine.State{Token: hex.EncodeToString(token)}}
 	var err error
-	t.after, t.out, err = c.compiled.Advance(e.policy(), t.before, machine.Input{Event: m, Process: processOf(m)})
+	t.after, t.out, err = c.compiled.Advance(b.policy(), t.before, machine.Input{Event: m, Process: processOf(m)})
 	if errors.Is(err, machine.ErrInput) {
 		return nil, postrider.Dead(ReasonNotApplicable, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	existing, err := e.insert(ctx, tx, t)
+	existing, msgs, err := b.insert(ctx, b.tx, t)
 	if err != nil {
 		return nil, storeError{err}
+	}
+	if existing == nil {
+		b.runs[id], b.msgs = t.identity.Run, append(b.msgs, msgs...)
 	}
 	return existing, nil
 }

@@ -21,18 +21,20 @@ type transition struct {
 	age           time.Duration
 	before, after machine.Instance
 	out           machine.Output
-	// input, step, messageID, actor and note go into the history.
+	// input, step, messageID, actor and note go into the history, entries are what happened; took is how long it took to make.
 	input, step, messageID, actor, note string
+	entries                             []store.SagaEntry
+	took                                time.Duration
 }
 
 // create writes a new instance with its first transition, unless it exists.
 func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started, error) {
-	found, err := e.insert(ctx, tx, t)
+	found, msgs, err := e.insert(ctx, tx, t)
 	if err != nil {
 		return Started{}, err
 	}
 	if found == nil {
-		return Started{ID: t.identity.ID, New: true}, nil
+		return Started{ID: t.identity.ID, New: true}, e.publish(ctx, tx, msgs)
 	}
 	var state machine.State
 	if err := json.Unmarshal(found.State, &state); err != nil {
@@ -47,15 +49,15 @@ func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started,
 	return Started{ID: found.ID}, nil
 }
 
-// insert writes a new instance and publishes what its first transition results in. If it exists, it is returned instead.
-func (e *Engine[Tx]) insert(ctx context.Context, tx Tx, t *transition) (existing *store.SagaInstance, err error) {
+// insert writes a new instance, and returns the messages that its first transition results in. If it exists, it is returned instead.
+func (e *Engine[Tx]) insert(ctx context.Context, tx Tx, t *transition) (existing *store.SagaInstance, msgs []*postrider.Message, err error) {
 	body, err := body(&t.after)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	entry, err := t.entry()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	start := store.SagaStart{
 		SagaIdentity: t.identity, SagaCondition: t.condition(), SagaTimes: t.times(), SagaBody: body, Token: t.before.State.Token,
@@ -67,43 +69,24 @@ func (e *Engine[Tx]) insert(ctx context.Context, tx Tx, t *transition) (existing
 	}
 	found, err := e.store.CreateSagas(ctx, tx, []store.SagaStart{start})
 	if err != nil {
-		return nil, fmt.Errorf("create instance %s: %w", t.identity.ID, err)
+		return nil, nil, fmt.Errorf("create instance %s: %w", t.identity.ID, err)
 	}
 	if found[0] != nil {
-		return found[0], nil
+		return found[0], nil, nil
 	}
 	if ended {
 		t.after.Rev++
 		change := t.change(body, store.SagaTransition{Input: "end", Entries: []store.SagaEntry{{Name: string(t.after.State.Ended)}}})
 		if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{change}); err != nil {
-			return nil, fmt.Errorf("save instance %s: %w", t.identity.ID, err)
+			return nil, nil, fmt.Errorf("save instance %s: %w", t.identity.ID, err)
 		}
 	}
-	if err := e.publish(ctx, tx, t); err != nil {
-		return nil, err
+	if msgs, err = e.outgoing(ctx, tx, t); err != nil {
+		return nil, nil, err
 	}
-	e.observe(t, entry.Entries)
-	return nil, nil
-}
-
-// save writes a transition of an instance that exists, and publishes what it results in.
-func (e *Engine[Tx]) save(ctx context.Context, tx Tx, t *transition) error {
-	body, err := body(&t.after)
-	if err != nil {
-		return err
-	}
-	entry, err := t.entry()
-	if err != nil {
-		return err
-	}
-	if err := e.store.SaveSagas(ctx, tx, []store.SagaChange{t.change(body, entry)}); err != nil {
-		return storeError{fmt.Errorf("save instance %s: %w", t.identity.ID, err)}
-	}
-	if err := e.publish(ctx, tx, t); err != nil { // what the definition makes has been checked
-		return storeError{err}
-	}
-	e.observe(t, entry.Entries)
-	return nil
+	t.entries = entry.Entries
+	e.observe(t)
+	return nil, msgs, nil
 }
 
 // body returns what the engine keeps of an instance for itself.
@@ -115,25 +98,23 @@ func body(in *machine.Instance) (store.SagaBody, error) {
 	return store.SagaBody{State: state, Data: in.Data}, nil
 }
 
-// publish sends commands, the timer, and at the end its announcement and what closes the records of participants.
-func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
-	var msgs []*postrider.Message
+// outgoing returns the messages that a transition results in: commands, the timer, and at the end its announcement and what closes the
+// records of participants. It starts the instances of children.
+func (e *Engine[Tx]) outgoing(ctx context.Context, tx Tx, t *transition) (msgs []*postrider.Message, err error) {
 	for _, c := range t.out.Commands {
 		if c.Child == nil {
 			msgs = append(msgs, commandMessage(e.Topic(), &t.after, c, t.startedAt.Add(c.Since)))
 			continue
 		}
-		m, err := e.child(ctx, tx, t, c)
+		child, err := e.child(ctx, tx, t, c)
 		if err != nil {
-			return fmt.Errorf("step %s of instance %s: %w", c.Path, t.identity.ID, err)
+			return nil, fmt.Errorf("step %s of instance %s: %w", c.Path, t.identity.ID, err)
 		}
-		if m != nil {
-			msgs = append(msgs, m)
-		}
+		msgs = append(msgs, child...)
 	}
 	ends, err := e.endMessages(t)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	msgs = append(msgs, ends...)
 	if t.out.Announcement != nil {
@@ -154,11 +135,16 @@ func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, t *transition) error {
 			m.Tenant = t.identity.Tenant
 		}
 	}
+	return msgs, nil
+}
+
+// publish publishes messages that transitions result in.
+func (e *Engine[Tx]) publish(ctx context.Context, tx Tx, msgs []*postrider.Message) error {
 	if len(msgs) == 0 {
 		return nil
 	}
 	if _, err := e.box.Publish(ctx, tx, msgs...); err != nil {
-		return fmt.Errorf("publish %d messages of instance %s: %w", len(msgs), t.identity.ID, err)
+		return fmt.Errorf("publish %d messages, the first of instance %s: %w", len(msgs), msgs[0].Headers[headerID], err)
 	}
 	return nil
 }
@@ -177,10 +163,10 @@ func (e *Engine[Tx]) endMessages(t *transition) (msgs []*postrider.Message, err 
 	return append(msgs, answer), err
 }
 
-func (t *transition) change(body store.SagaBody, entry store.SagaTransition) store.SagaChange {
+func (t *transition) change(body store.SagaBody, history ...store.SagaTransition) store.SagaChange {
 	return store.SagaChange{
 		Run: t.identity.Run, Rev: t.after.Rev, SagaCondition: t.condition(), SagaTimes: t.times(), SagaBody: body,
-		Transitions: []store.SagaTransition{entry},
+		Transitions: history,
 	}
 }
 

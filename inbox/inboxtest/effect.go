@@ -21,6 +21,7 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"DeliveredAgainAfterTheAckIsADuplicate", deliveredAgain[Tx]},
 		{"KeysRunInParallelAndEachInOrder", parallelKeys[Tx]},
 		{"BadMessageOfABatchCostsOnlyItself", badMessageOfABatch[Tx]},
+		{"MessagesThatFollowOneAnotherShareABatch", sharedBatches[Tx]},
 		{"CommitRefusedForOneOfABatchCostsOnlyThat", commitRefused[Tx]},
 		{"TransactionUndoneByTheDatabaseIsLeft", undoneByTheDatabase[Tx]},
 		{"WhatAHandlerPublishesNamesItsCause", causationChains[Tx]},

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
 )
 
 // setting configures a process; the zero value is a consumer by ID of an ordered log that applies the default effect.
@@ -20,6 +21,8 @@ type setting[Tx any] struct {
 	log     bool                 // read without a group, from a position
 	reads   postrider.Subscriber // instead of the broker
 	handler inbox.Handler[Tx]
+	// begin, if set, begins batches instead of the handler.
+	begin func(ctx context.Context, tx Tx, msgs []*postrider.Message) (relay.Batch, error)
 	// fault is called for every operation of the store, before it (done false) and after it took effect.
 	fault func(op string, done bool) error
 	// unstorable says which messages the database cannot store.
@@ -134,7 +137,11 @@ func (w *world[Tx]) build(s setting[Tx]) *process[Tx] {
 	if s.prepare != nil {
 		s.prepare(p.Consumer)
 	} else {
-		w.must(p.HandleFunc(messageType, handler), "handle")
+		if s.begin != nil {
+			w.must(p.HandleBatch([]string{messageType}, s.begin), "handle")
+		} else {
+			w.must(p.HandleFunc(messageType, handler), "handle")
+		}
 	}
 	return p
 }

@@ -31,6 +31,7 @@ const (
 	commitTold // all of them, without an answer: applied, or not
 	commitLost
 	undoPostponed // transaction n fails at message arg
+	undoIsolate   // transaction n fails at message arg or a later one
 	undoDead
 	cutOff
 	parkSlow
@@ -50,7 +51,7 @@ func (a action) cost() (used [6]int) {
 		used[slow] = 1
 	case lose, crash, commitTold, commitLost:
 		used[losses] = 1
-	case undoPostponed, undoDead:
+	case undoPostponed, undoDead, undoIsolate:
 		used[failures] = 1
 	case cutOff:
 		used[unattempted] = 1
@@ -133,6 +134,9 @@ func (w *world) callEnds(add func(kind actionKind, n, arg int)) {
 		for i := range batch {
 			add(commit, n, i+1)
 			add(undoPostponed, n, i)
+			if i < len(w.calls[n])-1 {
+				add(undoIsolate, n, i)
+			}
 			add(undoDead, n, i)
 		}
 		add(cutOff, n, 0)

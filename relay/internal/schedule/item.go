@@ -2,7 +2,7 @@ package schedule
 
 import "time"
 
-// Item is one message in memory. The caller sets the exported fields, except Started and Refused; Message is whatever it keeps
+// Item is one message in memory. The caller sets the exported fields, except Started, Refused, Early and Later; Message is whatever it keeps
 // with the item, and is cleared when the item is dropped.
 type Item[M any] struct {
 	Message  M
@@ -14,6 +14,9 @@ type Item[M any] struct {
 	Started  time.Time     // when it was last taken
 	// Refused is why the last commit with this message alone did not take effect.
 	Refused error
+	// Early: the message is not due, and the transaction that it was taken into parks it, for Later from then on.
+	Early bool
+	Later time.Duration
 
 	partition *Partition[M]
 	queue     *queue[M] // nil for a message without a key

@@ -92,6 +92,18 @@ var scenarios = map[string]*scenario{
 		cfg: transactions(nil), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{2, 3},
 		calls: 2, room: 1, failures: 1, losses: 1,
 	},
+	"transactions, delayed": {
+		cfg: transactions(nil), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{2, 3}, delayed: map[int64]bool{2: true},
+		calls: 2, room: 1, failures: 1, losses: 1,
+	},
+	"transactions, delayed and held": {
+		cfg: transactions(func(c *Config) { c.HoldOnDead = true }), keys: []string{"a", "a", "b"}, commits: inOrder, visible: []int{3},
+		delayed: map[int64]bool{2: true}, calls: 2, room: 1, failures: 1, decisions: 1,
+	},
+	"transactions, delayed and committed late": {
+		cfg: transactions(nil), keys: []string{"a", "b", "a", "c"}, commits: late, visible: []int{2, 4}, delayed: map[int64]bool{3: true, 4: true},
+		calls: 2, room: 1, failures: 1, leaves: 1,
+	},
 	"transactions, held": {
 		cfg: transactions(func(c *Config) { c.HoldOnDead = true }), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{3},
 		calls: 2, room: 1, failures: 1, decisions: 1,

@@ -11,13 +11,14 @@ import (
 // commit is a prefix of the messages that are not done. While the transaction is in progress, settlements of the partition's other
 // outcomes wait; they are committed with it.
 //
-// A message is parked only when it has reached the front. So whatever is recorded of a message from the log, a side effect,
-// its parking or its dead letter, is recorded together with a cursor that has passed it, and the next owner of the partition
-// does not read it again.
+// A message is parked only when it has reached the front, or by the transaction that it shares with those before it because it is
+// not due. So whatever is recorded of a message from the log, a side effect, its parking or its dead letter, is recorded together
+// with a cursor that has passed it, and the next owner of the partition does not read it again.
 //
 // Messages that were committed late are settled all together or not at all, because the cursor cannot be between them; so all
-// of them are at the front of one transaction. Parked messages have queues of their keys, as without transactions, and each
-// has a transaction of its own.
+// of them are at the front of one transaction. The parked messages of a held key, and those without a key, have queues of their
+// keys, as without transactions, and each has a transaction of its own. Others that were parked, because they were not due or an operator
+// sent them again, are in the transaction queue too.
 
 // txQueue is the transaction queue of a partition. A nil one, without transactions, has no messages.
 type txQueue[M any] struct {
@@ -51,13 +52,6 @@ func (tx *txQueue[M]) waits() map[string]struct{} {
 		keys[it.Key] = struct{}{}
 	}
 	return keys
-}
-
-// uncertainCommit records messages for which it is unknown whether their commit took effect. If they are read again, it did
-// not.
-type uncertainCommit struct {
-	sequences map[int64]struct{}
-	cause     error
 }
 
 // take takes the messages of the next transaction, unless a settlement of the partition is in progress, which may hold back
@@ -102,10 +96,14 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 		it := tx.head
 		late := !it.parked && p.tracker.lateUntil(it.ticket) > it.ticket
 		inGroup := late && it.ticket < group
-		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next group, and each
-		// parked message, starts a new transaction.
+		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next late group starts a
+		// new transaction.
 		parking, parks := it.parking(now)
-		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || it.parked || parks) {
+		it.Early, it.Later = false, 0
+		if parks && len(batch) > 0 && !late && !it.parked && parking.Reason == store.ParkDelayed {
+			it.Early, it.Later, parks = true, parking.After, false
+		}
+		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || parks || p.mayBeCommitted(it)) {
 			break
 		}
 		if parks {
@@ -121,9 +119,6 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 				if late && tx.parkGroup(group) {
 					continue
 				}
-				n = 1
-			}
-			if it.parked {
 				n = 1
 			}
 		}
@@ -144,24 +139,6 @@ func (it *Item[M]) parking(now time.Time) (pk store.ParkOutcome, parks bool) {
 		return store.ParkOutcome{Reason: store.ParkHeld, Attempts: it.Attempts, Waits: true}, true
 	}
 	return pk, false
-}
-
-// wasUncertain reports whether a commit with this message did not take effect, so that it needs a transaction of its own. The
-// second time, the failure is the message's own.
-func (p *Partition[M]) wasUncertain(it *Item[M]) bool {
-	d := p.schedule.uncertain[p.Lease.Partition]
-	if d == nil {
-		return false
-	}
-	if _, is := d.sequences[it.Sequence]; !is { // later ones: the commit took effect, or they have had their own transactions
-		delete(p.schedule.uncertain, p.Lease.Partition)
-		return false
-	}
-	if len(d.sequences) == 1 {
-		it.Refused = d.cause
-		delete(p.schedule.uncertain, p.Lease.Partition)
-	}
-	return true
 }
 
 // parkGroup parks the messages of a late group at the front, so that each has a transaction of its own, and reports whether there
@@ -209,13 +186,20 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		then := p.tracker.ifDoneUpTo(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
 	}
-	out.DeliveredCount += int64(len(batch))
 	for _, it := range batch {
-		if it.parked {
+		switch {
+		case it.Early:
+			p.busy[it.Sequence] = struct{}{} // until it is known that it is parked
+			out.Parked = append(out.Parked, store.ParkOutcome{
+				Sequence: it.Sequence, Key: it.Key, FromLog: true, Reason: store.ParkDelayed, After: it.Later,
+			})
+			continue
+		case it.parked:
 			out.Removed = append(out.Removed, it.Sequence)
-		} else {
+		default:
 			out.Delivered = append(out.Delivered, it.Sequence)
 		}
+		out.DeliveredCount++
 	}
 	return out
 }
@@ -249,25 +233,35 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 }
 
 // NotParked processes a commit that was refused because a parked message of the batch is no longer parked: an operator's
-// decision takes precedence. The handlers' work was rolled back.
+// decision takes precedence. The handlers' work was rolled back. Of several messages, the first is tried alone.
 func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	p, q := batch[0].partition, batch[0].queue
 	if !s.comeBackTx(batch) {
 		return
 	}
+	defer p.endCallTx(q)
 	if p.tx.is(q) {
-		p.restore(out, len(batch))
+		p.restore(out, batch)
 	}
-	for _, it := range batch {
-		delete(p.busy, it.Sequence)
-		p.end(it)
+	if len(batch) > 1 {
+		p.takeLess(q, batch, 0)
+		return
 	}
-	p.endCallTx(q)
+	delete(p.busy, batch[0].Sequence)
+	p.end(batch[0])
 }
 
 // restore returns to the pending outcomes what a transaction that was not committed had taken from them.
-func (p *Partition[M]) restore(s *Settlement, messages int) {
+func (p *Partition[M]) restore(s *Settlement, batch []*Item[M]) {
 	p.uncountUnrouted(s.Unrouted)
+	for _, it := range batch { // in the order of Commit
+		if it.Early {
+			delete(p.busy, it.Sequence)
+			s.Parked = s.Parked[:len(s.Parked)-1]
+		} else {
+			s.DeliveredCount--
+		}
+	}
 	if p.inFlight == 0 {
 		return
 	}
@@ -275,25 +269,8 @@ func (p *Partition[M]) restore(s *Settlement, messages int) {
 	n.Parked, n.Dead = append(s.Parked, n.Parked...), append(s.Dead, n.Dead...)
 	n.Held, n.Release = append(s.Held, n.Held...), append(s.Release, n.Release...)
 	n.FailedCount += s.FailedCount
-	n.DeliveredCount += s.DeliveredCount - int64(messages)
+	n.DeliveredCount += s.DeliveredCount
 	p.unsent, p.inFlight = p.unsent+p.inFlight, 0
-}
-
-// Uncertain records that it is unknown whether the commit of a transaction queue's messages took effect, and reports whether it
-// is one. The caller loses the partition then: under a new lease the commit can no longer take effect, and the cursor says
-// whether it did. If a parked message's commit took effect, what is recorded of it later finds it gone.
-func (s *Schedule[M]) Uncertain(batch []*Item[M], cause error) bool {
-	if !batch[0].partition.tx.is(batch[0].queue) {
-		return false
-	}
-	if p := batch[0].partition; !p.gone {
-		u := &uncertainCommit{sequences: make(map[int64]struct{}, len(batch)), cause: cause}
-		for _, it := range batch {
-			u.sequences[it.Sequence] = struct{}{}
-		}
-		s.uncertain[p.Lease.Partition] = u
-	}
-	return true
 }
 
 // Undone processes a transaction that did not take effect because the message at an index failed; outcome returns what became
@@ -315,17 +292,34 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 		if p.fail(batch[0], &o) && !p.tx.is(q) {
 			p.parkQueued(q, nil)
 		}
-	case at < p.tx.late: // those before it cannot be settled without it
-		for _, it := range batch[:p.tx.late] {
+	default:
+		p.takeLess(q, batch, at)
+	}
+}
+
+// Isolate processes a transaction that did not take effect because several messages from an index on failed together, nobody knows
+// which. What is before them is tried again without them; if nothing is, the first of them alone.
+func (s *Schedule[M]) Isolate(batch []*Item[M], at int) {
+	p, q := batch[0].partition, batch[0].queue
+	if s.comeBackTx(batch) {
+		p.takeLess(q, batch, at)
+		p.endCallTx(q)
+	}
+}
+
+// takeLess returns messages to the transaction queue. The next transaction has those before an index, but at least one.
+func (p *Partition[M]) takeLess(q *queue[M], batch []*Item[M], at int) {
+	if late := p.tx.late; late > 1 && at < late { // they cannot be settled one by one
+		for _, it := range batch[:late] {
 			p.parkAlone(it)
 		}
-		if rest := batch[p.tx.late:]; len(rest) > 0 {
+		if rest := batch[late:]; len(rest) > 0 {
 			p.requeue(q, rest)
 		}
-	default:
-		p.requeue(q, batch)
-		p.tx.limit = at
+		return
 	}
+	p.requeue(q, batch)
+	p.tx.limit = max(at, 1)
 }
 
 // comeBackTx records that a transaction has ended. It reports whether its partition is still held; if not, the batch is dropped.

@@ -34,6 +34,8 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 		w.undone(n, arg, Postponed)
 	case undoDead:
 		w.undone(n, arg, Dead)
+	case undoIsolate:
+		w.s.Isolate(w.takeBatch(n), arg)
 	case cutOff:
 		w.s.Undone(w.takeBatch(n), 0, nil)
 	}
@@ -69,14 +71,15 @@ func (w *world) commit(n, done int, how commitResult) {
 		if out.Number > 0 && out.Number != w.db.number+1 {
 			w.failf("settlement %d follows %d", out.Number, w.db.number)
 		}
-		for _, it := range batch[:done] {
+		handled := slices.DeleteFunc(slices.Clone(batch[:done]), func(it *Item[int64]) bool { return it.Early })
+		for _, it := range handled {
 			w.finish(it.Sequence, Delivered)
 			if w.delivered[it.Sequence] > 1 {
 				w.failf("the side effect of message %d happens twice", it.Sequence)
 			}
 		}
 		released = w.db.apply(&out.Settlement)
-		for _, it := range batch[:done] {
+		for _, it := range handled {
 			for earlier := int64(1); earlier < it.Sequence; earlier++ {
 				if w.keys[earlier-1] == it.Key && !w.recorded(earlier) && slices.Contains(w.commits[:w.visible[w.stage]], earlier) {
 					w.failf("message %d is committed before message %d of its key", it.Sequence, earlier)
