@@ -187,7 +187,7 @@ func TestTransactionIsBoundedByTime(t *testing.T) {
 		const n = 40
 		b := newBroker(t)
 		var mu sync.Mutex
-		calls, shared, took := 0, make(map[*memory.Tx]int), time.Second
+		calls, largest, shared, took := 0, 0, make(map[*memory.Tx]int), time.Second
 		c, log := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{Dedup: inbox.ByPosition},
 			func(_ context.Context, tx *memory.Tx, _ *postrider.Message) error {
 				mu.Lock()
@@ -207,20 +207,24 @@ func TestTransactionIsBoundedByTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			largest = slices.Max(slices.Collect(maps.Values(shared)))
 		}
 		publish(0)
 		if got := c.Stats(); got.Applied != n || got.Duplicates != 0 {
 			t.Errorf("%+v\n%s", got, log)
 		}
-		largest := slices.Max(slices.Collect(maps.Values(shared)))
 		if largest > 5 || calls > n+5 {
 			t.Errorf("%d messages share a transaction, want 5; %d calls for %d messages", largest, calls, n)
 		}
+		mu.Lock()
 		took = time.Millisecond
+		mu.Unlock()
 		for i := range 5 {
 			publish((i + 1) * n)
 		}
-		if largest := slices.Max(slices.Collect(maps.Values(shared))); largest < n/2 {
+		if largest < n/2 {
 			t.Errorf("quick messages share a transaction by %d at most", largest)
 		}
 	})
