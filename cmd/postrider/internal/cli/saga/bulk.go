@@ -55,10 +55,10 @@ func (p commands) bulkCommand() *cobra.Command {
 	selected := status("")
 	cmd := &cobra.Command{
 		Use: "bulk VERB --saga NAME", Short: "Decide about many instances, a few of them first",
-		Long: `Decide about all instances that match: retry, cancel, compensate, pause, resume, abandon or migrate. One instance is
-first, then ten, then a hundred at a time. After each batch, the command waits until its instances have continued or ended, and stops
-when more than --max-failures are stuck again. Each decision is recorded in its instance. If the command is interrupted,
-run it again: retry takes only what is still stuck, resume only what is paused.`,
+		Long: `Decide about all instances that match: retry, cancel, compensate, pause, resume, abandon or migrate. The command
+starts with one instance, then takes ten, then a hundred at a time. After each batch, it waits until the instances have
+continued or ended, and it stops when more than --max-failures are stuck again. Each decision is recorded in its
+instance. If the command is interrupted, run it again: retry takes only what is still stuck, resume only what is paused.`,
 		Example: `  postrider saga bulk retry --saga order-fulfilment --waiting-for charge --because 'payments is back' --dry-run
   postrider saga bulk cancel --saga order-fulfilment --label customer=42 --because 'account closed'`,
 		Args: program.ExactArgs("a verb"),

@@ -83,9 +83,9 @@ Prefer retry, undone and skip, which say what became of each step.`,
 The history keeps what was there before.`,
 		example: `--patch '{"address": "Main Street 1"}' --because 'typing error'`},
 	{Verb: saga.Migrate, to: true, short: "Let an instance continue with another version of its definition",
-		long: `Let an instance continue with another version of its definition. It is refused unless everything that the instance has reached
-is the same in both versions, and the data are readable. Use it where no running process has the instance's version: "diff" says
-which instances a build can migrate.`,
+		long: `Let an instance continue with another version of its definition. This is refused unless everything that the instance
+has reached is the same in both versions, and the other version can read its data. Use it if no running process has the
+instance's version. "postrider saga diff" says which instances a build can migrate.`,
 		example: `--to 2 --because 'version 1 is not deployed any more'`},
 	{Verb: saga.AnswerAsk, step: needsStep, option: true, short: "Answer the question that an instance asks",
 		long: "Answer the question of a step that waits for a person.", example: `--step review --option release --because 'checked by phone'`},

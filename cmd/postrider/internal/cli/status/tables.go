@@ -23,10 +23,10 @@ func (p commands) writeStatus(shown string, s store.Status, consumers program.Co
 		_, err := fmt.Fprintln(p.Stdout, "No relay has run on this outbox yet. Start one with: "+p.Hint("relay --publisher 'nats://…?stream=…'"))
 		return err
 	}
-	t := output.NewTable(p.Stdout, "RELAY", "STATUS", "BACKLOG", "AGE", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "DELIVERED", "FAILED", "PROCESSES")
+	t := output.NewTable(p.Stdout, "RELAY", "STATUS", "BACKLOG", "AGE", "HELD", "PARKED", "PARKED FOR", "DEAD", "DEAD FOR", "PROCESSES")
 	for _, r := range s.Relays {
-		t.Row(r.Name, admin.StatusOf(r, admin.DefaultTarget), output.Count(r.Backlog), output.Ago(r.Age), output.Count(r.Held), output.Count(r.Parked), output.Ago(r.OldestParked), output.Count(r.Dead),
-			output.Ago(r.OldestDead), output.Number(r.Delivered), output.Number(r.Failed), alive(r))
+		t.Row(r.Name, admin.StatusOf(r, admin.DefaultTarget), output.Count(r.Backlog), output.Ago(r.Age), output.Count(r.Held),
+			output.Count(r.Parked), output.Ago(r.OldestParked), output.Count(r.Dead), output.Ago(r.OldestDead), alive(r))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -128,7 +128,7 @@ func alive(r store.RelayStatus) string {
 const none = "none"
 
 func writeDetails(out io.Writer, r store.RelayStatus) error {
-	fmt.Fprintf(out, "\n%s: partitions\n", output.Printable(r.Name))
+	fmt.Fprintf(out, "\n%s: %s delivered, %s failed; partitions\n", output.Printable(r.Name), output.Number(r.Delivered), output.Plural(int(r.Failed), "attempt"))
 	t := output.NewTable(out, "PARTITION", "POSITION", "BACKLOG", "AGE", "SETTLED", "SETTLEMENTS", "LEASE", "OWNER")
 	for _, q := range r.Partitions {
 		owner, left := q.Owner, output.Ago(q.LeaseLeft)
