@@ -117,9 +117,9 @@ func (h *handling) following() (begin func(context.Context, []*postrider.Message
 	for i, it := range h.batch[h.done:] {
 		of := h.batches[it.Message.Type]
 		switch {
-		case it.Early && b != nil:
+		case it.NotDue && b != nil:
 			continue
-		case of == nil || b != nil && of != b || it.Early || it.Message.err != nil || it.Refused != nil || it.Message.foreign:
+		case of == nil || b != nil && of != b || it.NotDue || it.Message.err != nil || it.Refused != nil || it.Message.foreign:
 			return begin, msgs, end
 		}
 		b, begin, msgs, end = of, of.begin, append(msgs, it.Message.Message), h.done+i+1
@@ -130,7 +130,7 @@ func (h *handling) following() (begin func(context.Context, []*postrider.Message
 // attempt runs the handler of a message.
 func (h *handling) attempt(ctx context.Context, it *item) error {
 	switch {
-	case it.Early: // the transaction parks it
+	case it.NotDue: // the transaction parks it
 		h.done++
 		return nil
 	case it.Message.err != nil:

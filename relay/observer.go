@@ -220,7 +220,7 @@ func (r *Relay) attempting(ctx context.Context, batch []*item) (context.Context,
 	c := &observedCall{relay: r, ctx: ctx, began: time.Now(), attempts: make([]Attempt, len(batch))}
 	msgs := make([]*postrider.Message, 0, len(batch))
 	for i, it := range batch {
-		if !it.Early {
+		if !it.NotDue {
 			msgs = append(msgs, it.Message.Message)
 			c.attempts[i] = Attempt{Message: it.Message.Message, Outcome: AttemptRequeued, Parked: it.Message.reason != ""}
 		}
