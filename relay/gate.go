@@ -125,7 +125,7 @@ func (r *Relay) readPause(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && r.gating.known:
-		r.failing(OperationLease, err)
+		r.observeFailure(OperationLease, err)
 		return nil
 	case err != nil:
 		return err

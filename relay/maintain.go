@@ -43,7 +43,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		r.noteMaintained(ctx, err)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			r.failing(OperationMaintain, err)
+			r.observeFailure(OperationMaintain, err)
 			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)
 		case done.Deferred != "" && done.Deferred != deferred:
 			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
