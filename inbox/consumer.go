@@ -379,8 +379,8 @@ func (c *Consumer[Tx]) Ready() error {
 	return c.retries.Ready()
 }
 
-// note updates the counters.
-func (c *Consumer[Tx]) note(change func(s *Stats)) {
+// updateStats changes the counters.
+func (c *Consumer[Tx]) updateStats(change func(s *Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.stats)

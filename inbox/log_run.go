@@ -17,7 +17,7 @@ const (
 	// moveEvery is how often the position moves: a crash makes the consumer read again what was processed since.
 	moveEvery = 200 * time.Millisecond
 	// lookEvery is how often an idle log is compared with what was read of it. storeEvery is how often an idle position is
-	// stored, so that IDs can be removed and operators see that somebody reads.
+	// stored, so that IDs can be removed and operators see that the log is read.
 	lookEvery, storeEvery = 5 * time.Second, time.Minute
 	// readLimit is the largest number of messages that are read at once.
 	readLimit = 512
