@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 // catchUpLook is how long CatchUp waits for a further message when it looks whether a log has more for this consumer. A broker that has not
@@ -32,7 +33,7 @@ func (c *Consumer[Tx]) CatchUp(ctx context.Context) error {
 			return fmt.Errorf("consumer %s: compare its positions with its log: %w", c.cfg.Name, err)
 		case len(open) == 0:
 			return nil
-		case !sleep(ctx, 2*moveEvery):
+		case !attempt.Sleep(ctx, 2*moveEvery):
 			return ctx.Err()
 		}
 		parts = open

@@ -385,15 +385,3 @@ func (c *Consumer[Tx]) updateStats(change func(s *Stats)) {
 	defer c.mu.Unlock()
 	change(&c.stats)
 }
-
-// sleep waits and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
@@ -27,7 +28,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 	}
 	deferred := ""
 	for wait := time.Second; ; {
-		if !sleep(ctx, wait) {
+		if !attempt.Sleep(ctx, wait) {
 			return
 		}
 		r.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
 )
 
@@ -15,7 +16,7 @@ func (r *Relay) progressLoop(ctx context.Context) {
 		return
 	}
 	var since time.Time
-	for sleep(ctx, stored.ProgressEvery(keep)) {
+	for attempt.Sleep(ctx, stored.ProgressEvery(keep)) {
 		since = r.noteProgress(ctx, since)
 	}
 }

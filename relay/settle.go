@@ -21,7 +21,7 @@ func (r *Relay) settleLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.lastSettle:
-			for r.flush(ctx) && sleep(ctx, settleRetryMin) {
+			for r.flush(ctx) && attempt.Sleep(ctx, settleRetryMin) {
 			}
 			return
 		case <-r.settleWake:
