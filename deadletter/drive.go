@@ -17,9 +17,9 @@ const stepLimit = 500
 // Drive drives a redrive until it has ended, and returns its final state. Other processes may drive it too. It calls
 // progress, unless nil, after each step.
 //
-// When ctx ends, its guard stops the redrive (ErrStopped), or a step fails, the redrive stays where it is so that another process can continue it, and Drive
-// returns it as of the last step: the zero Redrive when there was none. An error together with a redrive that has ended
-// says that the outcome of its messages could not be read.
+// When ctx ends, its guard stops the redrive (ErrStopped), or a step fails, the redrive stays where it is so that another process
+// can continue it, and Drive returns it as of the last step: the zero Redrive when there was none. An error together with a redrive
+// that has ended says that the outcome of its messages could not be read.
 func (s Store) Drive(ctx context.Context, id int64, progress func(store.Redrive)) (store.Redrive, error) {
 	var r store.Redrive
 	for {

@@ -17,13 +17,13 @@ const (
 	guardKind = "redrive"
 	// guardLife is how long the guard of a redrive that has ended is kept.
 	guardLife = 30 * 24 * time.Hour
-	// attemptWithin is how long a redrive waits for an attempt of what it has sent until it asks.
+	// attemptWithin is how long a redrive waits for an attempt of what it has sent before it stops.
 	attemptWithin = 5 * time.Minute
 	// StopFrom is how many first attempts Plan.StopAt needs to stop a redrive.
 	StopFrom = 20
 	// maxUntried is how many messages of a guarded redrive wait for their first attempt at most.
 	maxUntried = 200
-	// guardEvery is the time between two looks at what became of the messages, stoppedEvery while the redrive is stopped.
+	// guardEvery is how often a guarded redrive reads the outcomes of its messages, stoppedEvery how often while it is stopped.
 	guardEvery, stoppedEvery = time.Second, 5 * time.Second
 )
 
@@ -148,7 +148,7 @@ func WhyStopped(r store.Redrive) string {
 	return fmt.Sprintf("%d of %d first attempts failed, more than %s%%", r.Guard.Failed, r.Guard.Made, strconv.FormatFloat(r.Guard.StopAt*100, 'f', -1, 64))
 }
 
-// ErrStopped: a redrive sends nothing until somebody continues or cancels it.
+// ErrStopped: a redrive sends nothing until an operator continues or cancels it.
 var ErrStopped = errors.New("the redrive has stopped")
 
 // ErrNotStopped: a redrive that its guard has not stopped cannot be continued.

@@ -14,7 +14,7 @@ import (
 const (
 	// paceKind is the kind of the records that say how fast all redrives of a relay or consumer together may be; their ID is its name.
 	paceKind = "redrive-rate"
-	// maxPaces is how many of them a redrive of all relays heeds.
+	// maxPaces is how many of them a redrive of all relays observes.
 	maxPaces = 1_000
 	// paceRetry is the wait after another redrive of the same relay has made a step at the same time.
 	paceRetry = 100 * time.Millisecond
@@ -81,7 +81,7 @@ func (p *pace) put(ctx context.Context, w store.Writer) (err error) {
 	return w.PutRecord(ctx, p.rec)
 }
 
-// paces are the limits that a redrive heeds.
+// paces are the limits that a redrive observes.
 type paces []*pace
 
 // next is when they allow a step.

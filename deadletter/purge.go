@@ -30,7 +30,7 @@ type PurgePlan struct {
 	Reason string `json:"reason"`
 }
 
-// MinResolvedFor is the least PurgePlan.ResolvedFor: whoever resolves a dead letter can still look at it.
+// MinResolvedFor is the least PurgePlan.ResolvedFor: so that a dead letter can still be looked at after it was resolved.
 const MinResolvedFor = time.Minute
 
 // Purge is a purge on record.
@@ -74,8 +74,8 @@ func (s Store) CountPurge(ctx context.Context, p PurgePlan) (n int64, err error)
 }
 
 // Purge removes resolved dead letters with their edits, in transactions of up to 1,000, and records it. It calls progress, unless
-// nil, after each. Dead letters of relays whose messages the log still has are kept: they say that the messages are not to be delivered from there. It returns the purge also with an
-// error: what was removed is on record. Errors: legalhold.ErrHeld.
+// nil, after each. Dead letters of relays whose messages the log still has are kept: they say that the messages are not to be
+// delivered from there. With an error it returns the purge too: what was removed is on record. Errors: legalhold.ErrHeld.
 func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) (p Purge, err error) {
 	if err := plan.validate(); err != nil {
 		return p, err

@@ -78,9 +78,9 @@ func finish(r *store.Redrive, now time.Time) {
 	r.Skipped = r.Selected - r.Done - r.Refused
 }
 
-// fail records that a step of a redrive has failed, and when the next may be tried; after store.MaxRedriveFailures in a row the redrive has failed.
-// seen is Failures as it was before that step, so that a step that fails in several processes counts once. It reports whether
-// anything has changed.
+// fail records that a step of a redrive has failed, and when the next may be tried; after store.MaxRedriveFailures in a row the
+// redrive has failed. seen is Failures as it was before that step, so that a step that fails in several processes counts once. It
+// reports whether anything has changed.
 func fail(r *store.Redrive, seen int, cause string, now time.Time) bool {
 	if r.State != store.RedriveRunning || r.Failures != seen {
 		return false

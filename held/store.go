@@ -216,12 +216,12 @@ func (s Store) Apply(ctx context.Context, name string, lease store.LeaseRef, id 
 	return err
 }
 
-// RemoveRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It
-// will never deliver what it has not delivered yet. With discard, its open dead letters and its parked messages are
-// recorded as dead letters discarded by the operator, with the reason, and its held keys end; without, it must not have
-// any. A pause of it ends. A relay that has never run, but for which dead letters were imported, can be removed too. RemoveRelay returns how
-// many were discarded. If a relay of this name returns, it starts over where its Start says, except for messages that have
-// a dead letter. Errors: store.ErrUnknownRelay, store.ErrAlive, store.ErrParked, store.ErrInUse (on SQLite sqlite.ErrBusy).
+// RemoveRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It will never
+// deliver what it has not delivered yet. With discard, its open dead letters and its parked messages are recorded as dead letters
+// discarded by the operator, with the reason, and its held keys end; without, it must not have any. A pause of it ends. A relay
+// that has never run, but for which dead letters were imported, can be removed too. RemoveRelay returns how many were discarded. If
+// a relay of this name returns, it starts over where its Start says, except for messages that have a dead letter. Errors:
+// store.ErrUnknownRelay, store.ErrAlive, store.ErrParked, store.ErrInUse (on SQLite sqlite.ErrBusy).
 func (s Store) RemoveRelay(ctx context.Context, name, by, reason string, discard bool) (discarded int, err error) {
 	by, reason = stored.Text(by), stored.Text(reason)
 	op := store.Operation{Method: "RemoveRelay", Doing: "remove relay " + name}
@@ -275,9 +275,10 @@ func (s Store) CountKept(ctx context.Context, name string) (k store.KeptRecords,
 	return k, err
 }
 
-// RemoveKept removes everything that RemoveRelay leaves of a relay or consumer: dead letters, attempts on record, and for a consumer which
-// messages it has processed. One that returns under this name processes whatever it receives, and delivers messages that were dead-lettered. It works
-// in transactions of up to 1,000 rows of each table; interrupted, call it again. Errors: store.ErrRegistered, legalhold.ErrHeld.
+// RemoveKept removes everything that RemoveRelay leaves of a relay or consumer: dead letters, attempts on record, and for a
+// consumer which messages it has processed. One that returns under this name processes whatever it receives, and delivers messages
+// that were dead-lettered. It works in transactions of up to 1,000 rows of each table; if it is interrupted, call it again. Errors:
+// store.ErrRegistered, legalhold.ErrHeld.
 func (s Store) RemoveKept(ctx context.Context, name string) error {
 	op := store.Operation{Method: "RemoveKept", Doing: "remove what is kept about " + name}
 	for {

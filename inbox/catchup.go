@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 // catchUpLook is how long CatchUp waits for a further message when it looks whether a log has more for this consumer. A broker that has not
@@ -14,7 +15,7 @@ import (
 const catchUpLook = time.Second
 
 // CatchUp waits until everything that the source had at the call has been processed, parked or dead-lettered by this consumer, in
-// whatever process. It is for decisions that must not be made while news waits in the broker. Errors: ErrNoEnd if the source is not a log
+// whatever process. It is for decisions that must not be made while new messages wait in the broker. Errors: ErrNoEnd if the source is not a log
 // (postrider.SubscriberCapabilities.Log); that of ctx; those of the broker and the store.
 func (c *Consumer[Tx]) CatchUp(ctx context.Context) error {
 	if c.log == nil {
@@ -32,7 +33,7 @@ func (c *Consumer[Tx]) CatchUp(ctx context.Context) error {
 			return fmt.Errorf("consumer %s: compare its positions with its log: %w", c.cfg.Name, err)
 		case len(open) == 0:
 			return nil
-		case !sleep(ctx, 2*moveEvery):
+		case !attempt.Sleep(ctx, 2*moveEvery):
 			return ctx.Err()
 		}
 		parts = open
@@ -77,8 +78,8 @@ func (c *Consumer[Tx]) unread(ctx context.Context, parts []postrider.LogPartitio
 	return open, nil
 }
 
-// hasMore looks whether a log has a message for this consumer after an offset, up to its End. It reads from the message at the offset on: once
-// the broker has returned that one, silence means that no other follows.
+// hasMore looks whether a log has a message for this consumer after an offset, up to its End. It reads from the message at the
+// offset on: once the broker has returned that one, silence means that no other follows.
 func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, after int64) (bool, error) {
 	reader, err := c.log.log.ReadLog(ctx, p, after-1)
 	if err != nil {

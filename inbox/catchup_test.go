@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 // slowLog returns the messages at some offsets, each after a wait.
@@ -30,7 +31,7 @@ func (r *slowReader) Read(ctx context.Context, _, _ int) ([]*postrider.Delivery,
 		if offset <= r.after {
 			continue
 		}
-		if !sleep(ctx, r.log.wait) {
+		if !attempt.Sleep(ctx, r.log.wait) {
 			return nil, ctx.Err()
 		}
 		r.after, r.log.wait = offset, 0

@@ -379,21 +379,9 @@ func (c *Consumer[Tx]) Ready() error {
 	return c.retries.Ready()
 }
 
-// note updates the counters.
-func (c *Consumer[Tx]) note(change func(s *Stats)) {
+// updateStats changes the counters.
+func (c *Consumer[Tx]) updateStats(change func(s *Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.stats)
-}
-
-// sleep waits and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

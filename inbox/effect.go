@@ -28,9 +28,9 @@ func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, 
 	}
 	guarded := c.guards(m)
 	if guarded {
-		how, err := c.checkVersion(ctx, tx, m, parkedFor)
-		if guarded = how != skipped; err != nil || !guarded && !c.handlesAgain(m) {
-			return how, err
+		ended, err := c.checkVersion(ctx, tx, m, parkedFor)
+		if guarded = ended != skipped; err != nil || !guarded && !c.handlesAgain(m) {
+			return ended, err
 		}
 	}
 	if err := c.runHandler(ctx, tx, h, seen); err != nil {
@@ -134,7 +134,7 @@ func (c *Consumer[Tx]) processParked(ctx context.Context, m *postrider.Message) 
 	err := c.processInOrder(ctx, m)
 	if kind := postrider.OutcomeOf(err).Kind; err != nil && ctx.Err() == nil && !errors.Is(err, postrider.ErrUnhandled) &&
 		(kind == postrider.Retried || kind == postrider.DeadLettered) {
-		c.note(func(s *Stats) { s.Failed++ })
+		c.updateStats(func(s *Stats) { s.Failed++ })
 	}
 	return err
 }
@@ -190,7 +190,7 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	if err != nil {
 		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
 	}
-	how, err := c.takeAndHandle(ctx, tx, m)
+	ended, err := c.takeAndHandle(ctx, tx, m)
 	if err != nil {
 		return errors.Join(err, c.rollback(tx))
 	}
@@ -198,7 +198,7 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 		return c.afterCommitFailed(ctx, m, errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx)))
 	}
 	c.store.Wake()
-	c.note(func(s *Stats) { s.count(how) })
+	c.updateStats(func(s *Stats) { s.count(ended) })
 	return nil
 }
 
@@ -230,15 +230,15 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 	case !taken.Found:
 		return 0, errNotThere
 	}
-	var how end
+	var ended end
 	err = safely(func() (err error) {
-		how, err = c.handle(ctx, tx, m, taken.ParkedFor)
+		ended, err = c.handle(ctx, tx, m, taken.ParkedFor)
 		return err
 	})
 	if err == nil {
 		err = ctx.Err() // the lease was lost and the handler did not notice
 	}
-	return how, err
+	return ended, err
 }
 
 // afterCommitFailed checks whether the commit took effect after all: then the message is no longer parked.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
 )
 
@@ -15,7 +16,7 @@ func (c *Consumer[Tx]) removeLoop(ctx context.Context) {
 	if c.cfg.Dedup != ByID {
 		return
 	}
-	for wait := time.Second; sleep(ctx, wait); {
+	for wait := time.Second; attempt.Sleep(ctx, wait); {
 		n, err := c.removeExpired(ctx)
 		if err != nil && ctx.Err() == nil {
 			c.cfg.Logger.Warn("consumer cannot remove old IDs and will try again", "consumer", c.cfg.Name, "error", err)

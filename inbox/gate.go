@@ -8,14 +8,14 @@ func (c *Consumer[Tx]) closed() bool {
 	return n == 0
 }
 
-// admitted returns how many messages may be started now, up to what one transaction has time for. Messages in transactions may not
+// mayStart returns how many messages may be started now, up to what one transaction has time for. Messages in transactions may not
 // have reached the gate yet.
-func (c *Consumer[Tx]) admitted() int {
+func (c *Consumer[Tx]) mayStart() int {
 	free, _ := c.retries.Allow(min(c.cfg.Batch, int(c.fits.Load())) + c.running)
 	return max(free-c.running, 0)
 }
 
-// gateLoop wakes whoever waits for the gate, which is that of the relay for parked messages.
+// gateLoop wakes what waits for the gate, which is that of the relay for parked messages.
 func (c *Consumer[Tx]) gateLoop(ctx context.Context) {
 	for {
 		changed := c.retries.Changed()

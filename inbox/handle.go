@@ -17,8 +17,9 @@ import (
 type Handler[Tx any] func(ctx context.Context, tx Tx, m *postrider.Message) error
 
 // Handle registers h for the messages of a definition: one type, one schema version. A message that cannot be decoded is
-// dead-lettered at once; one of a version without a handler or upcaster is parked as unhandled. Call Handle before Run. Errors: postrider.ErrDuplicateDefinition when the consumer has a handler
-// or upcaster for this type and version; *postrider.ValidationError for an invalid definition; ErrStarted.
+// dead-lettered at once; one of a version without a handler or upcaster is parked as unhandled. Call Handle before Run. Errors:
+// postrider.ErrDuplicateDefinition when the consumer has a handler or upcaster for this type and version;
+// *postrider.ValidationError for an invalid definition; ErrStarted.
 func Handle[Tx, T any](c *Consumer[Tx], d postrider.Definition[T], h func(ctx context.Context, tx Tx, m postrider.Typed[T]) error) error {
 	return c.register(d.Type(), h == nil, func() error {
 		if c.batches[d.Type()] != nil {

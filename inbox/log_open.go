@@ -83,7 +83,7 @@ func removedUpTo(now postrider.LogPartition) int64 {
 }
 
 func (r *logRun[Tx]) warnReplaced(before, p *store.LogPosition) {
-	r.src.c.note(func(s *Stats) { s.LogsReplaced++ })
+	r.src.c.updateStats(func(s *Stats) { s.LogsReplaced++ })
 	r.src.c.cfg.Logger.Warn("the source's log is another incarnation than before: it was recreated or lost its tail. It is read again "+
 		"from where it is still the same; what was processed is recognized by its ID. See whether the broker lost messages that are "+
 		"to be published again (replay)", "consumer", r.src.c.cfg.Name, "partition", p.Partition, "incarnation", p.Incarnation,
@@ -97,7 +97,7 @@ func (r *logRun[Tx]) miss(p *store.LogPosition, now postrider.LogPartition, g lo
 		n = 1
 	}
 	p.Missing, p.MissingFrom, p.MissingTo = p.Missing+n, g.from, g.to
-	r.src.c.note(func(s *Stats) { s.Missing += n })
+	r.src.c.updateStats(func(s *Stats) { s.Missing += n })
 	r.src.c.cfg.Logger.Error("the broker removed messages before this consumer had read them: its retention is too short, or the "+
 		"consumer was away for too long. Publish them again if they matter (replay)", "consumer", r.src.c.cfg.Name,
 		"partition", p.Partition, "from_offset", g.from, "to_offset", g.to)

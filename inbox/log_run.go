@@ -17,7 +17,7 @@ const (
 	// moveEvery is how often the position moves: a crash makes the consumer read again what was processed since.
 	moveEvery = 200 * time.Millisecond
 	// lookEvery is how often an idle log is compared with what was read of it. storeEvery is how often an idle position is
-	// stored, so that IDs can be removed and operators see that somebody reads.
+	// stored, so that IDs can be removed and operators see that the log is read.
 	lookEvery, storeEvery = 5 * time.Second, time.Minute
 	// readLimit is the largest number of messages that are read at once.
 	readLimit = 512
@@ -63,14 +63,14 @@ func (r *logRun[Tx]) loop() {
 			return
 		case errors.Is(err, errReplaced):
 			failures = 0
-			sleep(r.ctx, sourceRetryMin) // servers may not agree yet about which of them is authoritative
+			attempt.Sleep(r.ctx, sourceRetryMin) // servers may not agree yet about which of them is authoritative
 			continue
 		}
 		if failures++; failures == 1 {
 			r.src.c.cfg.Logger.Warn("consumer cannot read a partition of its log and keeps trying", "consumer", r.src.c.cfg.Name,
 				"partition", r.part.Name, "error", err)
 		}
-		sleep(r.ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
+		attempt.Sleep(r.ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *logRun[Tx]) follow() error {
 func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		if failures > 0 {
-			sleep(ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
+			attempt.Sleep(ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
 		}
 		read, err := r.readOn(ctx, session)
 		switch {
@@ -208,7 +208,7 @@ func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postr
 
 // moveLoop moves the position until the session ends.
 func (r *logRun[Tx]) moveLoop(ctx context.Context, session *logSession) error {
-	for sleep(ctx, moveEvery) {
+	for attempt.Sleep(ctx, moveEvery) {
 		err := r.move(ctx, session)
 		switch {
 		case err == nil || ctx.Err() != nil:

@@ -294,7 +294,7 @@ func (s *logSource[Tx]) Close(ctx context.Context) error {
 }
 
 // keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash. A partition
-// that the log does not have any more is not read again; its position would keep all IDs for ever.
+// that the log does not have any more is not read again; its position would keep all IDs forever.
 func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
 	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
 	s.mu.Lock()

@@ -181,7 +181,7 @@ func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duratio
 		it.fate = &fate{dead: true, discarded: true, reason: o.Reason, cause: cause}
 		return 0
 	}
-	c.note(func(s *Stats) { s.Failed++ })
+	c.updateStats(func(s *Stats) { s.Failed++ })
 	switch {
 	case o.Kind == postrider.DeadLettered:
 		it.fate = &fate{dead: true, reason: o.Reason, cause: cause}

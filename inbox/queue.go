@@ -87,15 +87,15 @@ func (c *Consumer[Tx]) enqueue(it *item, name string) {
 	it.number = c.received
 	c.inMemory[it] = struct{}{}
 	c.bytes += it.size
-	l := c.queues[name]
-	if l == nil {
-		l = &queue{name: name}
-		c.queues[name] = l
+	q := c.queues[name]
+	if q == nil {
+		q = &queue{name: name}
+		c.queues[name] = q
 	}
-	it.queue = l
-	l.items = append(l.items, it)
-	if !l.busy && len(l.items) == 1 {
-		c.ready = append(c.ready, l)
+	it.queue = q
+	q.items = append(q.items, it)
+	if !q.busy && len(q.items) == 1 {
+		c.ready = append(c.ready, q)
 	}
 }
 
@@ -130,7 +130,7 @@ func (c *Consumer[Tx]) take() []*item {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
-		if batch := c.fill(c.admitted()); len(batch) > 0 {
+		if batch := c.fill(c.mayStart()); len(batch) > 0 {
 			c.running += len(batch)
 			if len(c.ready) > 0 {
 				c.work.Signal() // each wakes one more worker while there is work
@@ -146,24 +146,24 @@ func (c *Consumer[Tx]) take() []*item {
 func (c *Consumer[Tx]) fill(limit int) []*item {
 	var batch []*item
 	for next := 0; len(batch) < limit && next < len(c.ready); {
-		l := c.ready[next]
-		c.discardLost(l)
-		if len(l.items) == 0 {
+		q := c.ready[next]
+		c.discardLost(q)
+		if len(q.items) == 0 {
 			c.unready(next)
-			delete(c.queues, l.name)
+			delete(c.queues, q.name)
 			continue
 		}
-		if len(batch) > 0 && l.items[0].session != batch[0].session {
+		if len(batch) > 0 && q.items[0].session != batch[0].session {
 			next++ // it has another lease
 			continue
 		}
-		n := c.share(l, batch, limit)
+		n := c.share(q, batch, limit)
 		if n == 0 {
 			break // it needs its own transaction
 		}
 		c.unready(next)
-		batch = append(batch, l.items[:n]...)
-		l.items, l.busy = slices.Clone(l.items[n:]), true
+		batch = append(batch, q.items[:n]...)
+		q.items, q.busy = slices.Clone(q.items[n:]), true
 		if c.cfg.Dedup == ByPosition || batch[0].alone {
 			break
 		}
@@ -184,8 +184,8 @@ func (c *Consumer[Tx]) unready(i int) {
 }
 
 // share says how many of a queue's first messages fit into a batch of up to limit messages.
-func (c *Consumer[Tx]) share(l *queue, batch []*item, limit int) int {
-	first := l.items[0]
+func (c *Consumer[Tx]) share(q *queue, batch []*item, limit int) int {
+	first := q.items[0]
 	if first.alone {
 		if len(batch) > 0 {
 			return 0
@@ -193,7 +193,7 @@ func (c *Consumer[Tx]) share(l *queue, batch []*item, limit int) int {
 		return 1
 	}
 	n := 1
-	for n < len(l.items) && len(batch)+n < limit && !l.items[n].alone && c.sameLog(first, l.items[n]) {
+	for n < len(q.items) && len(batch)+n < limit && !q.items[n].alone && c.sameLog(first, q.items[n]) {
 		n++
 	}
 	return n
@@ -207,8 +207,8 @@ func (c *Consumer[Tx]) sameLog(a, b *item) bool {
 // discardLost drops messages that this process has lost. They are redelivered, and so are all messages after them: when a
 // message of an ordered source is seen to be lost, those after it are lost as well, so that nothing overtakes it and no
 // watermark skips it.
-func (c *Consumer[Tx]) discardLost(l *queue) {
-	l.items = slices.DeleteFunc(l.items, func(it *item) bool {
+func (c *Consumer[Tx]) discardLost(q *queue) {
+	q.items = slices.DeleteFunc(q.items, func(it *item) bool {
 		if !it.dropped() {
 			return false
 		}
@@ -247,20 +247,20 @@ func (c *Consumer[Tx]) requeue(batch, unsettled []*item, wait time.Duration) {
 }
 
 // release makes a queue ready for its next messages, or removes it if it is empty.
-func (c *Consumer[Tx]) release(l *queue) {
-	l.busy = false
-	if len(l.items) == 0 {
-		delete(c.queues, l.name)
+func (c *Consumer[Tx]) release(q *queue) {
+	q.busy = false
+	if len(q.items) == 0 {
+		delete(c.queues, q.name)
 		return
 	}
-	c.ready = append(c.ready, l)
+	c.ready = append(c.ready, q)
 }
 
 // unbegun returns the queued messages that were not started, in the order of receipt.
 func (c *Consumer[Tx]) unbegun() []*item {
 	var out []*item
-	for _, l := range c.queues {
-		out = append(out, l.items...)
+	for _, q := range c.queues {
+		out = append(out, q.items...)
 	}
 	slices.SortFunc(out, func(a, b *item) int { return int(a.number) - int(b.number) })
 	return out

@@ -49,7 +49,7 @@ func (c *Consumer[Tx]) receiveLoop() error {
 		if failures++; failures == 1 {
 			c.cfg.Logger.Warn("consumer cannot read from the broker and keeps trying", "consumer", c.cfg.Name, "error", err)
 		}
-		sleep(c.life, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
+		attempt.Sleep(c.life, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (c *Consumer[Tx]) extendLoop(ctx context.Context) {
 		return
 	}
 	third := max(c.caps.AckWait/3, time.Millisecond)
-	for failing := false; sleep(ctx, third/2); {
+	for failing := false; attempt.Sleep(ctx, third/2); {
 		now := time.Now()
 		var old []*item
 		c.mu.Lock()

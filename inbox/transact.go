@@ -247,10 +247,10 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 		}
 		it.msg.Attempt = len(it.failures) + 1
 		t.effect = true
-		how, err := t.apply(ctx, it.msg)
+		ended, err := t.apply(ctx, it.msg)
 		switch {
 		case err == nil:
-			t.ends[it] = how
+			t.ends[it] = ended
 			return nil
 		case ctx.Err() != nil:
 			return err
@@ -269,9 +269,9 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 }
 
 // apply runs the handler of a message, within a savepoint if it needs one.
-func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (how end, err error) {
+func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ended end, err error) {
 	handle := func(ctx context.Context, tx Tx) (err error) {
-		how, err = t.handle(ctx, tx, m, 0)
+		ended, err = t.handle(ctx, tx, m, 0)
 		return err
 	}
 	switch t.how {
@@ -284,7 +284,7 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (how 
 	default:
 		err = safely(func() error { return handle(ctx, t.tx) })
 	}
-	return how, err
+	return ended, err
 }
 
 // parkOrDeadLetter adds a message to the transaction's parked or dead messages, by its fate.

@@ -68,8 +68,8 @@ func (t *transaction[Tx]) beginWatermark(ctx context.Context, batch []*item) ([]
 	}
 	fresh := make([]*item, 0, len(batch))
 	for _, it := range batch {
-		if how, ok := p.ends[it]; ok {
-			t.ends[it] = how
+		if ended, ok := p.ends[it]; ok {
+			t.ends[it] = ended
 			continue
 		}
 		fresh = append(fresh, it)
@@ -101,7 +101,7 @@ func (t *transaction[Tx]) decide(ctx context.Context, p *passage, session int64)
 		return err
 	}
 	state := postrider.PositionKept
-	if known := t.session(p.at, session); len(p.suspects) > 0 || !known && p.before.Known {
+	if len(p.suspects) > 0 || p.before.Known && !t.checkedIn(session, p.at) {
 		var err error
 		if state, err = t.verify(ctx, p); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (t *transaction[Tx]) decide(ctx context.Context, p *passage, session int64)
 		}
 		return nil
 	}
-	return t.note(ctx, p, state)
+	return t.recordSuspects(ctx, p, state)
 }
 
 // sortOut removes the suspects that are known to have been consumed.
@@ -164,9 +164,9 @@ func (t *transaction[Tx]) verify(ctx context.Context, p *passage) (postrider.Pos
 	return state, nil
 }
 
-// note records new messages below a watermark that the log does not confirm. If the log was replaced, the watermark moves
+// recordSuspects records new messages below a watermark that the log does not confirm. If the log was replaced, the watermark moves
 // back to the current offset; what the log shares with the old one is at lower offsets.
-func (t *transaction[Tx]) note(ctx context.Context, p *passage, state postrider.PositionState) error {
+func (t *transaction[Tx]) recordSuspects(ctx context.Context, p *passage, state postrider.PositionState) error {
 	if p.moved || len(p.suspects) == 0 {
 		return nil
 	}
@@ -187,8 +187,8 @@ type logSeen struct {
 	replaced store.Watermark
 }
 
-// session says whether the log has been checked in this session.
-func (c *Consumer[Tx]) session(at postrider.Position, session int64) bool {
+// checkedIn says whether the log has been checked in a session.
+func (c *Consumer[Tx]) checkedIn(session int64, at postrider.Position) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	seen, known := c.logs[logOf(at)]

@@ -111,9 +111,9 @@ type Ahead struct {
 	AtMost  bool `json:"at_most,omitzero"`
 }
 
-// Passed says when a cursor passed a message. A relay keeps no row for a delivered message: each of its processes notes once a minute how far
-// it came, less often if the log keeps messages for longer than a day. The message was delivered in this time, unless it was skipped. If it
-// was parked at first, or its transaction was committed later, it was delivered after this time.
+// Passed says when a cursor passed a message. A relay keeps no row for a delivered message: each of its processes notes once a
+// minute how far it came, less often if the log keeps messages for longer than a day. The message was delivered in this time,
+// unless it was skipped. If it was parked at first, or its transaction was committed later, it was delivered after this time.
 type Passed struct {
 	// After and Before bound the time.
 	After  time.Time `json:"after"`

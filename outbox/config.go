@@ -34,12 +34,12 @@ type Hooks struct {
 	// Fields that it empties get their defaults again. The rules for messages are checked afterwards. ErrSuppress leaves
 	// this message unpublished; any other error fails Publish, so that nothing is published.
 	BeforePublish func(ctx context.Context, m *postrider.Message) error
-	// AfterCommit is called when InTx has committed, or when the function that Track returned says so, with the messages published in the transaction, in order, except
-	// those whose savepoint was rolled back. Its context does not end with the caller's. An error or panic is logged and
-	// has no other effect.
+	// AfterCommit is called when InTx has committed, or when the function that Track returned says so, with the messages published
+	// in the transaction, in order, except those whose savepoint was rolled back. Its context does not end with the caller's. An
+	// error or panic is logged and has no other effect.
 	AfterCommit func(ctx context.Context, msgs []*postrider.Message) error
-	// AfterRollback is called when InTx or a transaction of Track has rolled back, or when its commit failed, which can leave open whether the
-	// transaction took effect. It gets the messages published in the transaction, and the cause. Otherwise it is like
+	// AfterRollback is called when InTx or a transaction of Track has rolled back, or when its commit failed, which can leave open
+	// whether the transaction took effect. It gets the messages published in the transaction, and the cause. Otherwise it is like
 	// AfterCommit.
 	AfterRollback func(ctx context.Context, msgs []*postrider.Message, cause error) error
 }

@@ -106,7 +106,7 @@ func (r *Relay) tripped(cause string, asked time.Duration) {
 	wait, opened := r.circuit.trip(time.Now(), cause, asked)
 	if opened {
 		signal(r.heartbeatWake) // which records it
-		r.destinationChanged()
+		r.observeDestination()
 		r.cfg.Logger.Warn("destination is unavailable; the relay waits and probes", "relay", r.cfg.Name, "error", cause)
 	}
 	time.AfterFunc(wait, func() {
@@ -139,7 +139,7 @@ func (r *Relay) probeWithAnother(it *item) {
 func (r *Relay) recovered() {
 	was, news := r.circuit.close(time.Now())
 	if news && (was || r.publish != nil) {
-		r.destinationChanged()
+		r.observeDestination()
 	}
 	if was {
 		signal(r.heartbeatWake)

@@ -107,8 +107,8 @@ type Config struct {
 	// where a partition waits for its slowest message: bound that with AttemptTimeout.
 	ParkAfter time.Duration
 	// UnhandledFor is how long a message whose type or schema version has no handler is kept, counted from when it was first
-	// parked, or from its delivery time, before it is dead-lettered; it is tried at least twice. Default: forever, so that a process of an older release
-	// does not dead-letter the messages of a newer one.
+	// parked, or from its delivery time, before it is dead-lettered; it is tried at least twice. Default: forever, so that a
+	// process of an older release does not dead-letter the messages of a newer one.
 	UnhandledFor time.Duration
 	// UnavailableWait is how long a message is postponed, without counting an attempt, when its handler reports that a
 	// dependency is unavailable (postrider.Unavailable). Default: 5 s.
@@ -144,8 +144,8 @@ type Config struct {
 	KeepTopics map[string]time.Duration
 	// MaxLogBytes drops the oldest delivered messages when the log exceeds this size. Default: no limit.
 	MaxLogBytes int64
-	// KeepRedrives is how long a redrive of dead letters, or a replay, remains visible after its end. If several relays of an outbox differ,
-	// the shortest time counts. Default: 30 days; negative: forever.
+	// KeepRedrives is how long a redrive of dead letters, or a replay, remains visible after its end. If several relays of an
+	// outbox differ, the shortest time counts. Default: 30 days; negative: forever.
 	KeepRedrives time.Duration
 
 	// Interceptors wrap every call of a handler, PublishInterceptors every call of the publisher; the first is outermost.

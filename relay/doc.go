@@ -12,9 +12,9 @@
 // Handlers registered with [HandleTx] run their side effects in the outbox's database, each exactly once, in the transaction
 // that moves the relay's cursor.
 //
-// A handler's error is its outcome. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead,
-// postrider.Discard and postrider.Unavailable say more. Any other error is retried with backoff until the attempts are used up; then the message is
-// dead-lettered. A handler that hears later what came of a message snoozes it, and a decision ends the wait
+// A handler's error is its outcome. Nil means delivered; postrider.Retry, postrider.Snooze, postrider.Dead, postrider.Discard and
+// postrider.Unavailable say more. Any other error is retried with backoff until the attempts are used up; then the message is
+// dead-lettered. A handler that learns the outcome of a message only later snoozes it, and a decision ends the wait
 // (docs/adr/0021-outcomes-later.md).
 //
 // # How it works

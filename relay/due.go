@@ -18,7 +18,7 @@ func (r *Relay) dueLoop(ctx context.Context) {
 		began := time.Now()
 		again, err := r.dueRound(ctx)
 		if err != nil && ctx.Err() == nil {
-			r.failing(OperationDue, err)
+			r.observeFailure(OperationDue, err)
 		}
 		if err != nil && ctx.Err() == nil && !failing {
 			r.cfg.Logger.Warn("relay cannot read parked messages and keeps trying", "relay", r.cfg.Name, "error", err)
@@ -119,7 +119,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	defer r.endView(view)
 	began := time.Now()
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
-	r.fetchedDue(began, res.Runs, err)
+	r.observeDue(began, res.Runs, err)
 	if err == nil {
 		err = r.findHeld(bounded, view, func(yield func(int, string)) {
 			for i := range res.Runs {
@@ -138,8 +138,8 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
 }
 
-// fetchedDue tells the observer about a read of parked messages.
-func (r *Relay) fetchedDue(began time.Time, runs []store.ParkedRun, err error) {
+// observeDue tells the observer about a read of parked messages.
+func (r *Relay) observeDue(began time.Time, runs []store.ParkedRun, err error) {
 	if r.observer.Load() == nil {
 		return
 	}

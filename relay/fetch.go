@@ -137,7 +137,7 @@ func (r *Relay) fetchRound(ctx context.Context, by WokenBy) (found int, again bo
 	defer r.endView(view)
 	began := time.Now()
 	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
-	r.fetched(ctx, began, by, batches, err)
+	r.observeFetch(ctx, began, by, batches, err)
 	if err == nil {
 		err = r.findHeld(bounded, view, func(yield func(int, string)) {
 			for i := range batches {
@@ -164,13 +164,13 @@ func (r *Relay) fetchRound(ctx context.Context, by WokenBy) (found int, again bo
 	return found, again && r.freshRoom() >= r.sched.Fresh.WorthReading(), nil
 }
 
-// fetched tells the observer about a read of the log.
-func (r *Relay) fetched(ctx context.Context, began time.Time, by WokenBy, batches []store.Batch, err error) {
+// observeFetch tells the observer about a read of the log.
+func (r *Relay) observeFetch(ctx context.Context, began time.Time, by WokenBy, batches []store.Batch, err error) {
 	if r.observer.Load() == nil {
 		return
 	}
 	if err != nil && ctx.Err() == nil {
-		r.failing(OperationFetch, err)
+		r.observeFailure(OperationFetch, err)
 	}
 	f := Fetched{WokenBy: by, Took: time.Since(began), Err: err}
 	for i := range batches {

@@ -72,14 +72,14 @@ func (r *Relay) closed() bool {
 	return n == 0
 }
 
-// admitted returns how many of n messages may be started now. Calls in progress may not have reached the gate yet.
-func (r *Relay) admitted(n int) int {
+// mayStart returns how many of n messages may be started now. Calls in progress may not have reached the gate yet.
+func (r *Relay) mayStart(n int) int {
 	calls := r.sched.Calls()
 	free, _ := r.Allow(n + calls)
 	return max(free-calls, 0)
 }
 
-// gateLoop wakes whoever waits for the gate.
+// gateLoop wakes what waits for the gate.
 func (r *Relay) gateLoop(ctx context.Context) {
 	if r.cfg.Gate == nil {
 		return
@@ -103,7 +103,7 @@ func (r *Relay) gateLoop(ctx context.Context) {
 	}
 }
 
-// gateMoved wakes whoever waits until messages may be started.
+// gateMoved wakes what waits until messages may be started.
 func (r *Relay) gateMoved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *Relay) readPause(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && r.gating.known:
-		r.failing(OperationLease, err)
+		r.observeFailure(OperationLease, err)
 		return nil
 	case err != nil:
 		return err

@@ -22,9 +22,9 @@ type Batch interface {
 // types that follow one another in a transaction, up to Config.TxBatch of them, and returns a Batch, which is then given one after
 // another; there may not be time for all. No other handler runs before its End. begin must not change the messages.
 //
-// An error of Batch.Handle is that of its message. After an error of begin or of Batch.End, the first of the messages is tried alone, so that
-// it counts as an attempt of no other message. No message type of it may have other
-// handlers. Errors: as in HandleTxFunc.
+// An error of Batch.Handle is that of its message. After an error of begin or of Batch.End, the first of the messages is tried
+// alone, so that it counts as an attempt of no other message. No message type of it may have other handlers. Errors: as in
+// HandleTxFunc.
 func HandleTxBatch[Tx any](
 	r *Relay, types []string, begin func(ctx context.Context, tx Tx, messages []*postrider.Message) (Batch, error),
 ) error {
@@ -117,9 +117,9 @@ func (h *handling) following() (begin func(context.Context, []*postrider.Message
 	for i, it := range h.batch[h.done:] {
 		of := h.batches[it.Message.Type]
 		switch {
-		case it.Early && b != nil:
+		case it.NotDue && b != nil:
 			continue
-		case of == nil || b != nil && of != b || it.Early || it.Message.err != nil || it.Refused != nil || it.Message.foreign:
+		case of == nil || b != nil && of != b || it.NotDue || it.Message.err != nil || it.Refused != nil || it.Message.foreign:
 			return begin, msgs, end
 		}
 		b, begin, msgs, end = of, of.begin, append(msgs, it.Message.Message), h.done+i+1
@@ -130,7 +130,7 @@ func (h *handling) following() (begin func(context.Context, []*postrider.Message
 // attempt runs the handler of a message.
 func (h *handling) attempt(ctx context.Context, it *item) error {
 	switch {
-	case it.Early: // the transaction parks it
+	case it.NotDue: // the transaction parks it
 		h.done++
 		return nil
 	case it.Message.err != nil:

@@ -14,7 +14,7 @@ import (
 // transact runs one transaction for a batch: its handlers, the settlement, the commit. All of it takes effect, or nothing.
 func (r *Relay) transact(batch []*item, probe bool) {
 	p := batch[0].Message.partition
-	ctx, observed := r.attempting(p.ctx, batch)
+	ctx, observed := r.observeCall(p.ctx, batch)
 	defer observed.end()
 	tx, err := r.tx.begin(ctx, r.cfg.LeaseTTL)
 	if err != nil {
@@ -36,7 +36,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	r.mu.Unlock()
 	if s == nil { // the cursor stays where it is, and so must everything else
 		r.rollback(ctx, tx)
-		r.undone(batch, &handling{together: 1}, result{}, observed)
+		r.committed(p, batch, done, nil, nil, store.ErrLeaseLost, observed)
 		return
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.LeaseTTL)
@@ -46,9 +46,9 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	switch {
 	case err == nil:
 		observed.delivered(done)
-		r.recorded([]*sent{{partition: p, content: s}}, 0, time.Since(committing))
+		r.observeSettled([]*sent{{partition: p, content: s}}, 0, time.Since(committing))
 	case errors.Is(err, store.ErrLeaseLost):
-		r.recorded(nil, 1, time.Since(committing))
+		r.observeSettled(nil, 1, time.Since(committing))
 	}
 	r.committed(p, batch, done, s, released, err, observed)
 }
@@ -99,7 +99,7 @@ func (r *Relay) undone(batch []*item, h *handling, v result, observed *observedC
 	r.wakeReaders()
 }
 
-// committed processes the outcome of a commit of the first done messages of a batch. There was no time for the others.
+// committed processes the outcome of a commit of the first done messages of a batch, for the others of which there was no time.
 func (r *Relay) committed(
 	p *partition, batch []*item, done int, s *schedule.Settlement, released []string, err error, observed *observedCall,
 ) {
@@ -111,7 +111,7 @@ func (r *Relay) committed(
 	case err == nil:
 		r.dueAfter(r.sched.Committed(batch, done, s, released, time.Now()))
 		if s.Number > 0 {
-			r.settled()
+			r.wakeAfterSettling()
 		}
 	case errors.Is(err, store.ErrLeaseLost):
 		if !p.Gone() {
@@ -134,12 +134,12 @@ func (r *Relay) committed(
 	r.wakeReaders()
 }
 
-// relinquish releases a partition after an uncertain commit, to lease it under a new token.
+// relinquish drops a partition after an uncertain commit; it is leased again under a new token.
 func (r *Relay) relinquish(p *partition, err error) {
 	if p.Gone() {
 		return
 	}
-	r.leasesChanged(LeaseLost, 1)
+	r.observeLeases(LeaseLost, 1)
 	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased and read again",
 		"relay", r.cfg.Name, "partition", p.Lease.Partition, "error", err)
 	r.lose(p)

@@ -43,7 +43,7 @@ func (r *Relay) handOver(ctx context.Context) {
 			r.lose(p)
 		}
 	}
-	r.leasesChanged(LeaseReleased, len(parts))
+	r.observeLeases(LeaseReleased, len(parts))
 	r.wakeAndUnlock()
 	if len(leases) == 0 {
 		return

@@ -46,7 +46,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.failing(OperationLease, err)
+			r.observeFailure(OperationLease, err)
 			if r.leaseOutage.failed(asked) {
 				r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
 			}
@@ -178,7 +178,7 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 // leaseExpired drops a partition whose lease was not renewed in time.
 func (r *Relay) leaseExpired(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.Lease.Partition)
-	r.leasesChanged(LeaseExpired, 1)
+	r.observeLeases(LeaseExpired, 1)
 	r.lose(p)
 }
 
@@ -220,7 +220,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		return nil
 	case err != nil:
 		if ctx.Err() == nil {
-			r.failing(OperationLease, err)
+			r.observeFailure(OperationLease, err)
 			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
 		}
 		return nil
@@ -232,7 +232,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		delete(r.resume, l.Partition)
 		r.hold(&l, asked)
 	}
-	r.leasesChanged(LeaseGained, len(leases))
+	r.observeLeases(LeaseGained, len(leases))
 	signal(r.fetchWake)
 	signal(r.dueWake)
 	return leases

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
@@ -27,7 +28,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 	}
 	deferred := ""
 	for wait := time.Second; ; {
-		if !sleep(ctx, wait) {
+		if !attempt.Sleep(ctx, wait) {
 			return
 		}
 		r.mu.Lock()
@@ -43,7 +44,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		r.noteMaintained(ctx, err)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			r.failing(OperationMaintain, err)
+			r.observeFailure(OperationMaintain, err)
 			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)
 		case done.Deferred != "" && done.Deferred != deferred:
 			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)

@@ -170,8 +170,8 @@ func (r *Relay) observe(f func(o *Observer)) {
 	f(o)
 }
 
-// failing tells the observer that an operation failed.
-func (r *Relay) failing(op Operation, err error) {
+// observeFailure tells the observer that an operation failed.
+func (r *Relay) observeFailure(op Operation, err error) {
 	if r.observer.Load() != nil {
 		r.observe(func(o *Observer) {
 			if o.Failed != nil {
@@ -181,8 +181,8 @@ func (r *Relay) failing(op Operation, err error) {
 	}
 }
 
-// leasesChanged tells the observer about leases.
-func (r *Relay) leasesChanged(change LeaseChange, n int) {
+// observeLeases tells the observer about leases.
+func (r *Relay) observeLeases(change LeaseChange, n int) {
 	if n > 0 && r.observer.Load() != nil {
 		r.observe(func(o *Observer) {
 			if o.LeasesChanged != nil {
@@ -192,8 +192,8 @@ func (r *Relay) leasesChanged(change LeaseChange, n int) {
 	}
 }
 
-// destinationChanged tells the observer.
-func (r *Relay) destinationChanged() {
+// observeDestination tells the observer about the destination.
+func (r *Relay) observeDestination() {
 	if r.observer.Load() != nil {
 		d := r.destination()
 		r.observe(func(o *Observer) {
@@ -212,15 +212,15 @@ type observedCall struct {
 	attempts []Attempt // one for each message of the batch; without one for a message that is not due
 }
 
-// attempting tells the observer about a call, and returns its context.
-func (r *Relay) attempting(ctx context.Context, batch []*item) (context.Context, *observedCall) {
+// observeCall tells the observer about a call, and returns its context.
+func (r *Relay) observeCall(ctx context.Context, batch []*item) (context.Context, *observedCall) {
 	if r.observer.Load() == nil {
 		return ctx, nil
 	}
 	c := &observedCall{relay: r, ctx: ctx, began: time.Now(), attempts: make([]Attempt, len(batch))}
 	msgs := make([]*postrider.Message, 0, len(batch))
 	for i, it := range batch {
-		if !it.Early {
+		if !it.NotDue {
 			msgs = append(msgs, it.Message.Message)
 			c.attempts[i] = Attempt{Message: it.Message.Message, Outcome: AttemptRequeued, Parked: it.Message.reason != ""}
 		}

@@ -4,18 +4,19 @@ import (
 	"context"
 	"time"
 
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
 )
 
-// progressLoop notes now and then how far this process has moved the cursors, so that it can be said of a delivered message when and by
-// which process it was delivered. Nothing is noted if delivered messages are not kept.
+// progressLoop notes periodically how far this process has moved the cursors. From that, operators learn when a message was
+// delivered and by which process. Nothing is noted if delivered messages are not kept.
 func (r *Relay) progressLoop(ctx context.Context) {
 	keep := r.cfg.KeepDelivered
 	if keep <= 0 {
 		return
 	}
 	var since time.Time
-	for sleep(ctx, stored.ProgressEvery(keep)) {
+	for attempt.Sleep(ctx, stored.ProgressEvery(keep)) {
 		since = r.noteProgress(ctx, since)
 	}
 }

@@ -49,7 +49,7 @@ func (l *rateLimit) spend(n int) { l.tokens -= float64(n) }
 func (r *Relay) allowed(now time.Time) int {
 	n := r.circuit.allows(r.cfg.MaxBatch, now)
 	if n > 0 {
-		n = r.admitted(n)
+		n = r.mayStart(n)
 	}
 	if r.rate == nil || n == 0 || len(r.partitions) == 0 || r.sched.Ready() == 0 {
 		return n

@@ -310,7 +310,7 @@ func (r *Relay) leave(ctx context.Context) {
 		p.expiry.Stop()
 		p.Lose()
 	}
-	r.leasesChanged(LeaseReleased, len(r.partitions))
+	r.observeLeases(LeaseReleased, len(r.partitions))
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
 	defer cancel()
@@ -367,7 +367,7 @@ func (r *Relay) listen(ctx context.Context) {
 		return
 	}
 	if err := l.Listen(ctx); err != nil && ctx.Err() == nil {
-		r.failing(OperationListen, err)
+		r.observeFailure(OperationListen, err)
 		r.cfg.Logger.Warn("relay hears no commits of other processes and relies on polling", "relay", r.cfg.Name, "error", err)
 	}
 }
@@ -377,17 +377,5 @@ func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// sleep waits and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -20,7 +21,7 @@ func (r *Relay) settleLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.lastSettle:
-			for r.flush(ctx) && sleep(ctx, settleRetryMin) {
+			for r.flush(ctx) && attempt.Sleep(ctx, settleRetryMin) {
 			}
 			return
 		case <-r.settleWake:
@@ -74,9 +75,9 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 		res, err := r.store.Settle(bounded, r.cfg.Name, settlements)
 		cancel()
 		if applied := r.processAnswer(ctx, batch, res, err); len(applied)+len(res.Lost) > 0 {
-			r.recorded(applied, len(res.Lost), time.Since(began))
+			r.observeSettled(applied, len(res.Lost), time.Since(began))
 		} else if err != nil && ctx.Err() == nil {
-			r.failing(OperationSettle, err)
+			r.observeFailure(OperationSettle, err)
 		}
 	}
 	r.mu.Lock()
@@ -106,8 +107,8 @@ func (r *Relay) collect() []*sent {
 	return batch
 }
 
-// recorded tells the observer about settlements that were applied, and how many were refused because their lease was lost.
-func (r *Relay) recorded(applied []*sent, lost int, took time.Duration) {
+// observeSettled tells the observer about settlements that were applied, and how many were refused because their lease was lost.
+func (r *Relay) observeSettled(applied []*sent, lost int, took time.Duration) {
 	if r.observer.Load() == nil {
 		return
 	}
@@ -127,31 +128,36 @@ func (r *Relay) recorded(applied []*sent, lost int, took time.Duration) {
 func (r *Relay) processAnswer(ctx context.Context, batch []*sent, res store.Settled, err error) (applied []*sent) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
+	now, answered := time.Now(), false
 	for _, s := range batch {
-		failed := err
-		if failed == nil {
-			failed = res.Failed[s.partition.Lease.Partition]
-		}
-		if failed == nil {
+		p := s.partition
+		failed := cmp.Or(err, res.Failed[p.Lease.Partition])
+		switch lost := slices.Contains(res.Lost, p.Lease.Partition); {
+		case failed != nil:
+			r.repeatLater(ctx, s, failed, err == nil)
+		case !lost:
+			r.dueAfter(p.Confirm(s.content, res.Released, now))
 			applied = append(applied, s)
-			continue
+		case !p.Gone():
+			r.leaseLost(p)
 		}
-		r.unrecorded(ctx, s, failed, err == nil)
+		answered = answered || failed == nil
 	}
-	if len(applied) > 0 {
-		if lasted, failures, ended := r.settleOutage.succeeded(time.Now()); ended {
-			r.cfg.Logger.Info("relay records outcomes again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
-		}
-		r.applied(applied, res)
+	if !answered {
+		return nil
 	}
-	return slices.DeleteFunc(applied, func(s *sent) bool { return slices.Contains(res.Lost, s.partition.Lease.Partition) })
+	if lasted, failures, ended := r.settleOutage.succeeded(now); ended {
+		r.cfg.Logger.Info("relay records outcomes again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
+	}
+	r.wakeAfterSettling()
+	return applied
 }
 
 // maxRefusals is how often a settlement is refused before the partition's state is read from the database again.
 const maxRefusals = 10
 
-// unrecorded schedules the repetition of a settlement, unless its lease has ended. definite says that it was not applied.
-func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite bool) {
+// repeatLater schedules the repetition of a settlement, unless its lease has ended. definite says that it was not applied.
+func (r *Relay) repeatLater(ctx context.Context, s *sent, err error, definite bool) {
 	if s.partition.Gone() {
 		return
 	}
@@ -168,30 +174,18 @@ func (r *Relay) unrecorded(ctx context.Context, s *sent, err error, definite boo
 	time.AfterFunc(wait, func() { signal(r.settleWake) })
 }
 
-// applied processes settlements that the store has answered.
-func (r *Relay) applied(batch []*sent, res store.Settled) {
-	now := time.Now()
-	for _, s := range batch {
-		if slices.Contains(res.Lost, s.partition.Lease.Partition) && !s.partition.Gone() {
-			r.leaseLost(s.partition)
-		}
-		r.dueAfter(s.partition.Confirm(s.content, res.Released, now))
-	}
-	r.settled()
-}
-
 // leaseLost drops a partition whose lease no longer holds: another process works on it, the database crashed or failed over, or
 // something was done under the lease that this process does not know of. Its state in memory is dropped, and read from the
 // database when the process leases the partition again.
 func (r *Relay) leaseLost(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.Lease.Partition)
-	r.leasesChanged(LeaseLost, 1)
+	r.observeLeases(LeaseLost, 1)
 	r.lose(p)
 	signal(r.heartbeatWake)
 }
 
-// settled wakes what waits for settlements.
-func (r *Relay) settled() {
+// wakeAfterSettling wakes what waits for settlements.
+func (r *Relay) wakeAfterSettling() {
 	if r.sched.Unsettled() > 0 {
 		signal(r.settleWake)
 	}

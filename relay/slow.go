@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"time"
+
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 // workerSlot is what is known about the call that a worker has in progress.
@@ -14,7 +16,7 @@ type workerSlot struct {
 
 // slowLoop keeps slow work from holding back the cursor, filling the memory, or occupying all workers.
 func (r *Relay) slowLoop(ctx context.Context) {
-	for sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
+	for attempt.Sleep(ctx, max(r.cfg.ParkAfter/4, time.Millisecond)) {
 		r.mu.Lock()
 		r.replaceSlow()
 		now := time.Now()

@@ -81,7 +81,7 @@ func (r *Relay) take(batch []*item, current *workerSlot) (_ []*item, probe bool)
 func (r *Relay) deliver(batch []*item, msgs []*postrider.Message, probe bool) {
 	ctx, release := r.callContext(batch)
 	defer release()
-	ctx, observed := r.attempting(ctx, batch)
+	ctx, observed := r.observeCall(ctx, batch)
 	var errs []error
 	returned := false
 	defer func() {

@@ -280,7 +280,7 @@ func (c *call) repeat(ctx context.Context, f func(ctx context.Context) error) {
 			break
 		}
 		o.retrying(c, wait)
-		if !sleep(ctx, wait) {
+		if !attempt.Sleep(ctx, wait) {
 			break
 		}
 	}
@@ -336,7 +336,7 @@ func (o *Operation) limited(ctx context.Context) *Error {
 		reserved.Cancel()
 		return &Error{Kind: ErrRateLimited, RetryIn: wait}
 	}
-	if !sleep(ctx, wait) {
+	if !attempt.Sleep(ctx, wait) {
 		reserved.Cancel()
 		return &Error{Kind: ErrRateLimited, RetryIn: wait}
 	}
@@ -361,19 +361,4 @@ func (o *Operation) attempt(ctx context.Context, f func(ctx context.Context) err
 		return &Error{Operation: o.name, Instance: o.instance, Kind: ErrTimeout, Attempts: 1, Err: cause}
 	}
 	return err
-}
-
-// sleep waits, and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

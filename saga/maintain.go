@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/store"
 )
 
@@ -110,7 +111,7 @@ func (p *Participant[Tx]) maintain(ctx context.Context) {
 func every(ctx context.Context, f func()) {
 	for {
 		f()
-		if !sleep(ctx, maintainEvery) {
+		if !attempt.Sleep(ctx, maintainEvery) {
 			return
 		}
 	}
@@ -120,20 +121,8 @@ func every(ctx context.Context, f func()) {
 func purge(ctx context.Context, batch func() (int, error)) error {
 	for {
 		n, err := batch()
-		if err != nil || n < purgeBatch || !sleep(ctx, purgePause) {
+		if err != nil || n < purgeBatch || !attempt.Sleep(ctx, purgePause) {
 			return err
 		}
-	}
-}
-
-// sleep waits and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

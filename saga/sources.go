@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/store"
 )
 
@@ -59,7 +60,7 @@ func (s *sources) add(catchUp func(ctx context.Context) error, log *slog.Logger)
 				s.set(func() { src.mute = true })
 			case ctx.Err() == nil:
 				log.Warn("saga: nobody can say whether all events were read, so timeouts of contracts wait", "error", err)
-				sleep(ctx, readRetry)
+				attempt.Sleep(ctx, readRetry)
 			}
 		}
 	}
@@ -120,7 +121,7 @@ func backlogOf(r store.StatusReader, name string) func(ctx context.Context) erro
 					return nil
 				}
 			}
-			if !sleep(ctx, backlogPoll) {
+			if !attempt.Sleep(ctx, backlogPoll) {
 				return ctx.Err()
 			}
 		}

@@ -20,6 +20,6 @@
 //
 // # Rules for all methods
 //
-// Durations are measured on the database's clock, and nobody compares them with another clock. Leases, log and settlements follow
+// Durations are measured on the database's clock and never compared with another clock. Leases, log and settlements follow
 // one rule: no process acts on memory that is newer than the database it writes to (see Leases and Log).
 package store

@@ -35,7 +35,7 @@ type DocumentWriter interface {
 	DocumentReader
 	// AddDocument stores a new document.
 	AddDocument(ctx context.Context, d Document) error
-	// LockDocument is Document; until the transaction ends, others wait who call it for the same one.
+	// LockDocument is Document, and makes further calls for the same document wait until the transaction ends.
 	LockDocument(ctx context.Context, kind, id string) (Document, error)
 	// SaveDocument replaces the body of a locked document.
 	SaveDocument(ctx context.Context, d Document) error

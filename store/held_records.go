@@ -53,7 +53,7 @@ type HeldWriter interface {
 
 	// AddDecision stores an open decision, unless one with its ID exists.
 	AddDecision(ctx context.Context, d Decision) error
-	// LockDecision is Decision; until the transaction ends, others wait who call it for the same one.
+	// LockDecision is Decision, and makes further calls for the same decision wait until the transaction ends.
 	LockDecision(ctx context.Context, id string) (Decision, error)
 	// EndDecision stores State, Outcome and Count of a decision, and that it is done.
 	EndDecision(ctx context.Context, d Decision) error
@@ -79,8 +79,8 @@ type HeldWriter interface {
 	CheckStopped(ctx context.Context, relay string) error
 	// RemoveRelay removes everything about a locked relay except its dead letters. It has no parked messages.
 	RemoveRelay(ctx context.Context, relay string) error
-	// RemoveKept removes what RemoveRelay leaves, up to limit rows of each table, and returns how many rows; 0 if none are left. No relay or consumer can register under this
-	// name meanwhile. Errors: ErrRegistered.
+	// RemoveKept removes what RemoveRelay leaves, up to limit rows of each table, and returns how many rows; 0 if none are left. No
+	// relay or consumer can register under this name meanwhile. Errors: ErrRegistered.
 	RemoveKept(ctx context.Context, relay string, limit int) (int, error)
 }
 

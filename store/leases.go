@@ -37,10 +37,11 @@ type Leases interface {
 	//
 	// Without Resume, a partition of another incarnation is free once nobody whose lease was lost can still be working: (a) no
 	// other process of the relay counts as alive, or (b) the longest TTL of its processes has passed since this incarnation was
-	// first used. After a failover the record of who is alive may be stale, so only (b) counts. The grants and the returned state are read in one write transaction. Repeating a call with the same tokens grants the same leases again. The
-	// first call for a relay sets its start position in all partitions of the outbox, whichever are requested and whether or
-	// not any is free, so that nothing published from then on is skipped. Errors: ErrNameOfConsumer and ErrNameOfRelay if the
-	// name is of the other kind than req.Kind.
+	// first used. After a failover the record of who is alive may be stale, so only (b) counts. The grants and the returned state
+	// are read in one write transaction. Repeating a call with the same tokens grants the same leases again. The first call for a
+	// relay sets its start position in all partitions of the outbox, whichever are requested and whether or not any is free, so
+	// that nothing published from then on is skipped. Errors: ErrNameOfConsumer and ErrNameOfRelay if the name is of the other kind
+	// than req.Kind.
 	Acquire(ctx context.Context, relay string, owner Owner, req AcquireRequest) ([]Lease, error)
 	// Release releases leases, so that others need not wait for them to expire. A lease whose token has changed is left alone.
 	// Release waits for open transactions that have checked the lease.

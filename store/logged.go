@@ -51,7 +51,8 @@ type LogReader interface {
 type LogWriter interface {
 	LogReader
 	// ParkReplayed parks messages of the log that were delivered, so that they are delivered again, and returns how many. It leaves
-	// out those that are parked, dead-lettered, erased or no longer in the log. No settlement of the relay in their partitions runs meanwhile.
+	// out those that are parked, dead-lettered, erased or no longer in the log. No settlement of the relay in their partitions runs
+	// meanwhile.
 	//
 	//	message       | is
 	//	without a key | due at once

@@ -20,7 +20,8 @@ type Outbox[Tx any] interface {
 	// Written returns those of the given message IDs that this transaction has written and not undone by rolling back to
 	// a savepoint.
 	Written(ctx context.Context, tx Tx, ids []string) ([]string, error)
-	// Published returns the messages that this transaction has written and not undone, in the order of writing. Errors: ErrNoTransaction for a nil or finished transaction.
+	// Published returns the messages that this transaction has written and not undone, in the order of writing. Errors:
+	// ErrNoTransaction for a nil or finished transaction.
 	Published(ctx context.Context, tx Tx) ([]*postrider.Message, error)
 	// Wake tells relays that messages were committed: those in this process at once, those in other processes if the
 	// store is configured for it. It never blocks.

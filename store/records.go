@@ -19,7 +19,8 @@ type Records interface {
 	Wake()
 }
 
-// Operation is what Records work for: Method is the name of a method of deadletter.Store or held.Store, and Doing says in errors what failed.
+// Operation says what a call of View or Change is for: Method names the method of deadletter.Store, held.Store and the like, and
+// errors say with Doing what failed.
 type Operation struct{ Method, Doing string }
 
 // Reader reads dead letters and redrives, and what the embedded interfaces read.
@@ -72,14 +73,14 @@ type Writer interface {
 	RemoveResolved(ctx context.Context, q ResolvedQuery) (removed int, last int64, err error)
 	// EditDead stores an edit, and keeps the content before it exactly as it is stored, even if it cannot be read.
 	EditDead(ctx context.Context, number int64, e Edit) error
-	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Until the transaction ends,
-	// others wait who import.
+	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Other imports wait until the
+	// transaction ends.
 	ImportDead(ctx context.Context, a ArchivedDead) (added bool, err error)
 	// NewestDead returns the highest number of a dead letter, 0 if there is none.
 	NewestDead(ctx context.Context) (int64, error)
 	// AddRedrive stores a new redrive and returns its ID.
 	AddRedrive(ctx context.Context, r Redrive) (int64, error)
-	// LockRedrive is Redrive; until the transaction ends, others wait who call it for the same one.
+	// LockRedrive is Redrive, and makes further calls for the same redrive wait until the transaction ends.
 	LockRedrive(ctx context.Context, id int64) (Redrive, error)
 	// SaveRedrive stores what has changed of a locked redrive.
 	SaveRedrive(ctx context.Context, r Redrive) error

@@ -52,13 +52,13 @@ type RedriveGuard struct {
 	SentAt time.Time `json:"sent_at,omitzero"`
 	Passed bool      `json:"passed,omitempty"`
 	// Made and Failed count the first attempts that StopAt is about. Those of the first DoneBefore messages, of dead letters with numbers
-	// up to After, no longer count: somebody, ContinuedBy, let the redrive go on after them.
+	// up to After, no longer count: ContinuedBy let the redrive continue after them.
 	Made        int64  `json:"made,omitempty"`
 	Failed      int64  `json:"failed,omitempty"`
 	DoneBefore  int64  `json:"done_before,omitempty"`
 	After       int64  `json:"after,omitempty"`
 	ContinuedBy string `json:"continued_by,omitempty"`
-	// Stopped says why a running redrive sends nothing until somebody continues or cancels it; "" while it goes on.
+	// Stopped says why a running redrive sends nothing until it is continued or cancelled; "" while it is not stopped.
 	Stopped RedriveStop `json:"stopped,omitempty"`
 }
 
@@ -70,7 +70,7 @@ const (
 	StoppedFirst   RedriveStop = "first failed"   // the first message failed
 	StoppedWaiting RedriveStop = "first waits"    // the first message was neither delivered nor failed in five minutes
 	StoppedLimit   RedriveStop = "limit exceeded" // too many first attempts failed
-	// StoppedBlocked: none of its messages was attempted in five minutes. It goes on when one is, or when somebody continues it.
+	// StoppedBlocked: none of its messages was attempted in five minutes. It continues when one is attempted, or when an operator continues it.
 	StoppedBlocked RedriveStop = "nothing attempted"
 )
 

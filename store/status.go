@@ -138,8 +138,8 @@ func (r *RelayStatus) DestinationOf() (out Destination) {
 	return out
 }
 
-// GateOf returns the state of a relay's gate: it is closed if it is in every process that is alive, for as long as in the one where it
-// closed last.
+// GateOf returns the state of a relay's gate: it is closed if it is closed in every process that is alive, since it closed in
+// the last of them.
 func (r *RelayStatus) GateOf() (out Gate) {
 	for i := range r.Owners {
 		o := &r.Owners[i]

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Defaults of Config.
@@ -46,12 +48,12 @@ type Config struct {
 // ParseURL reads the options in the URL for Open into cfg and returns the URL without options and credentials. The
 // options are topic, prefix, create, partitions, replicas, publish_timeout, buffer (bytes), compress, client_id, user,
 // password, sasl, tls, ca, cert and key. The error lists every option that is unknown or invalid.
-func ParseURL(address string, cfg Config) (string, Config, error) {
+func ParseURL(url string, cfg Config) (string, Config, error) {
 	servers, err := settings{
-		"topic": text(&cfg.Topic), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
-		"partitions": number(&cfg.Partitions), "replicas": number(&cfg.Replicas), "publish_timeout": duration(&cfg.PublishTimeout),
-		"buffer": number(&cfg.Buffer), "compress": text(&cfg.Compress),
-	}.parse(address, &cfg.Connection)
+		"topic": address.Text(&cfg.Topic), "prefix": address.Text(&cfg.Prefix), "create": address.Bool(&cfg.Create),
+		"partitions": address.Number(&cfg.Partitions), "replicas": address.Number(&cfg.Replicas), "publish_timeout": address.Duration(&cfg.PublishTimeout),
+		"buffer": address.Number(&cfg.Buffer), "compress": address.Text(&cfg.Compress),
+	}.parse(url, &cfg.Connection)
 	return servers, cfg, err
 }
 

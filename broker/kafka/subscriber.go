@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Defaults of SubscriberConfig.
@@ -78,14 +79,14 @@ type SubscriberConfig struct {
 // credentials. The options are group, lag_group, topics (comma-separated), prefix, create, partitions, replicas, start, instance,
 // session_timeout, revoke_wait, commit_every, fetch_bytes, client_id, user, password, sasl, tls, ca, cert and key. The
 // error lists every option that is unknown or invalid.
-func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
+func ParseSubscriberURL(url string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	servers, err := settings{
-		"group": text(&cfg.Group), "lag_group": text(&cfg.LagGroup), "topics": list(&cfg.Topics), "prefix": text(&cfg.Prefix), "create": boolean(&cfg.Create),
-		"partitions": number(&cfg.Partitions), "replicas": number(&cfg.Replicas), "start": text(&cfg.Start),
-		"instance": text(&cfg.Instance), "session_timeout": duration(&cfg.SessionTimeout),
-		"revoke_wait": duration(&cfg.RevokeWait), "commit_every": duration(&cfg.CommitEvery),
-		"fetch_bytes": number(&cfg.FetchBytes),
-	}.parse(address, &cfg.Connection)
+		"group": address.Text(&cfg.Group), "lag_group": address.Text(&cfg.LagGroup), "topics": address.List(&cfg.Topics), "prefix": address.Text(&cfg.Prefix), "create": address.Bool(&cfg.Create),
+		"partitions": address.Number(&cfg.Partitions), "replicas": address.Number(&cfg.Replicas), "start": address.Text(&cfg.Start),
+		"instance": address.Text(&cfg.Instance), "session_timeout": address.Duration(&cfg.SessionTimeout),
+		"revoke_wait": address.Duration(&cfg.RevokeWait), "commit_every": address.Duration(&cfg.CommitEvery),
+		"fetch_bytes": address.Number(&cfg.FetchBytes),
+	}.parse(url, &cfg.Connection)
 	return servers, cfg, err
 }
 

@@ -3,9 +3,7 @@ package kafkabroker
 import (
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/postrider/postrider/internal/address"
 )
@@ -16,9 +14,9 @@ type settings map[string]func(v string) error
 // parse sets the options and credentials of a URL and returns the URL without them.
 func (s settings) parse(from string, c *Connection) (string, error) {
 	maps.Copy(s, settings{
-		"client_id": text(&c.ClientID), "user": text(&c.User), "password": text(&c.Password), "sasl": text(&c.SASL),
-		"tls": boolean(&c.Encrypt), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
-		"allow_plaintext": boolean(&c.AllowPlaintext),
+		"client_id": address.Text(&c.ClientID), "user": address.Text(&c.User), "password": address.Text(&c.Password), "sasl": address.Text(&c.SASL),
+		"tls": address.Bool(&c.Encrypt), "ca": address.Text(&c.CAFile), "cert": address.Text(&c.CertFile), "key": address.Text(&c.KeyFile),
+		"allow_plaintext": address.Bool(&c.AllowPlaintext),
 	})
 	if !strings.Contains(from, "://") {
 		from = "kafka://" + from
@@ -58,39 +56,4 @@ func brokersOf(servers string) ([]string, error) {
 		brokers = append(brokers, withPort(host))
 	}
 	return brokers, nil
-}
-
-func text(to *string) func(string) error {
-	return func(v string) error { *to = v; return nil }
-}
-
-func boolean(to *bool) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("%q is neither true nor false", v)
-		}
-		return nil
-	}
-}
-
-func number(to *int) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.Atoi(v); err != nil {
-			return fmt.Errorf("%q is not a whole number", v)
-		}
-		return nil
-	}
-}
-
-func duration(to *time.Duration) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s or 2m", v)
-		}
-		return nil
-	}
-}
-
-func list(to *[]string) func(string) error {
-	return func(v string) error { *to = strings.Split(v, ","); return nil }
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 
@@ -167,13 +166,13 @@ func ParseURL(url string, cfg Config) (string, Config, error) {
 // settings returns the setter of each URL option.
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
-		"stream": text(&c.Stream), "prefix": text(&c.Prefix), "name": text(&c.Name),
-		"subjects": list(&c.Subjects), "check_only": boolean(&c.CheckOnly),
-		"replicas": number(&c.Replicas), "max_in_flight": number(&c.MaxInFlight),
-		"dedupe_window": duration(&c.DedupeWindow), "max_age": duration(&c.MaxAge), "publish_timeout": duration(&c.PublishTimeout),
-		"creds": text(&c.CredentialsFile), "nkey": text(&c.NKeySeedFile), "token": text(&c.Token),
-		"user": text(&c.User), "password": text(&c.Password), "allow_plaintext": boolean(&c.AllowPlaintext),
-		"ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
+		"stream": address.Text(&c.Stream), "prefix": address.Text(&c.Prefix), "name": address.Text(&c.Name),
+		"subjects": address.List(&c.Subjects), "check_only": address.Bool(&c.CheckOnly),
+		"replicas": address.Number(&c.Replicas), "max_in_flight": address.Number(&c.MaxInFlight),
+		"dedupe_window": address.Duration(&c.DedupeWindow), "max_age": address.Duration(&c.MaxAge), "publish_timeout": address.Duration(&c.PublishTimeout),
+		"creds": address.Text(&c.CredentialsFile), "nkey": address.Text(&c.NKeySeedFile), "token": address.Text(&c.Token),
+		"user": address.Text(&c.User), "password": address.Text(&c.Password), "allow_plaintext": address.Bool(&c.AllowPlaintext),
+		"ca": address.Text(&c.CAFile), "cert": address.Text(&c.CertFile), "key": address.Text(&c.KeyFile),
 	}
 }
 
@@ -215,39 +214,4 @@ func (c *Config) locate(servers string) (string, error) {
 		list[i] = u.Scheme + "://" + host
 	}
 	return strings.Join(list, ","), err
-}
-
-func text(to *string) func(string) error {
-	return func(v string) error { *to = v; return nil }
-}
-
-func boolean(to *bool) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("%q is neither true nor false", v)
-		}
-		return nil
-	}
-}
-
-func list(to *[]string) func(string) error {
-	return func(v string) error { *to = strings.Split(v, ","); return nil }
-}
-
-func number(to *int) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.Atoi(v); err != nil {
-			return fmt.Errorf("%q is not a whole number", v)
-		}
-		return nil
-	}
-}
-
-func duration(to *time.Duration) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s or 2m", v)
-		}
-		return nil
-	}
 }

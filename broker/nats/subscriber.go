@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Defaults of SubscriberConfig.
@@ -216,16 +217,16 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 }
 
 // ParseSubscriberURL is ParseURL for OpenSubscriber.
-func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
+func ParseSubscriberURL(url string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	settings := cfg.Config.settings()
-	settings["durable"] = text(&cfg.Durable)
-	settings["lag_consumer"] = text(&cfg.LagConsumer)
-	settings["topics"] = list(&cfg.Topics)
-	settings["ordered"] = boolean(&cfg.Ordered)
-	settings["max_ack_pending"] = number(&cfg.MaxAckPending)
-	settings["ack_wait"] = duration(&cfg.AckWait)
-	settings["confirm_acks"] = boolean(&cfg.ConfirmAcks)
-	servers, err := parseURL(address, settings)
+	settings["durable"] = address.Text(&cfg.Durable)
+	settings["lag_consumer"] = address.Text(&cfg.LagConsumer)
+	settings["topics"] = address.List(&cfg.Topics)
+	settings["ordered"] = address.Bool(&cfg.Ordered)
+	settings["max_ack_pending"] = address.Number(&cfg.MaxAckPending)
+	settings["ack_wait"] = address.Duration(&cfg.AckWait)
+	settings["confirm_acks"] = address.Bool(&cfg.ConfirmAcks)
+	servers, err := parseURL(url, settings)
 	if err == nil {
 		err = cfg.check(servers)
 	}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Defaults of Config.
@@ -121,9 +123,9 @@ func (c Config) topology() topology {
 func ParseURL(url string, cfg Config) (string, Config, error) {
 	options := cfg.options()
 	maps.Copy(options, map[string]option{
-		"exchange": text(&cfg.Exchange), "exchange_type": text(&cfg.ExchangeType), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
-		"queue": text(&cfg.Queue), "check_only": yesNo(&cfg.CheckOnly), "allow_unroutable": yesNo(&cfg.AllowUnroutable),
-		"max_in_flight": number(&cfg.MaxInFlight), "publish_timeout": duration(&cfg.PublishTimeout), "max_message_bytes": number(&cfg.MaxMessageBytes),
+		"exchange": address.Text(&cfg.Exchange), "exchange_type": address.Text(&cfg.ExchangeType), "exchange_per_topic": address.Bool(&cfg.ExchangePerTopic),
+		"queue": address.Text(&cfg.Queue), "check_only": address.Bool(&cfg.CheckOnly), "allow_unroutable": address.Bool(&cfg.AllowUnroutable),
+		"max_in_flight": address.Number(&cfg.MaxInFlight), "publish_timeout": address.Duration(&cfg.PublishTimeout), "max_message_bytes": address.Number(&cfg.MaxMessageBytes),
 	})
 	base, err := cfg.parse(url, options)
 	return base, cfg, err

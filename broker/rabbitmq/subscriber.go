@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Defaults of SubscriberConfig.
@@ -134,11 +135,11 @@ func (c SubscriberConfig) topology() topology {
 func ParseSubscriberURL(url string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	options := cfg.options()
 	maps.Copy(options, map[string]option{
-		"queue": text(&cfg.Queue), "exchange": text(&cfg.Exchange), "exchange_per_topic": yesNo(&cfg.ExchangePerTopic),
-		"exchange_type": text(&cfg.ExchangeType), "topics": list(&cfg.Topics), "queue_type": text(&cfg.QueueType),
-		"ordered": yesNo(&cfg.Ordered), "delivery_limit": number(&cfg.DeliveryLimit),
-		"dead_letter_exchange": text(&cfg.DeadLetterExchange), "dead_letter_key": text(&cfg.DeadLetterKey),
-		"check_only": yesNo(&cfg.CheckOnly), "prefetch": number(&cfg.Prefetch), "ack_wait": duration(&cfg.AckWait),
+		"queue": address.Text(&cfg.Queue), "exchange": address.Text(&cfg.Exchange), "exchange_per_topic": address.Bool(&cfg.ExchangePerTopic),
+		"exchange_type": address.Text(&cfg.ExchangeType), "topics": address.List(&cfg.Topics), "queue_type": address.Text(&cfg.QueueType),
+		"ordered": address.Bool(&cfg.Ordered), "delivery_limit": address.Number(&cfg.DeliveryLimit),
+		"dead_letter_exchange": address.Text(&cfg.DeadLetterExchange), "dead_letter_key": address.Text(&cfg.DeadLetterKey),
+		"check_only": address.Bool(&cfg.CheckOnly), "prefetch": address.Number(&cfg.Prefetch), "ack_wait": address.Duration(&cfg.AckWait),
 	})
 	base, err := cfg.parse(url, options)
 	return base, cfg, err

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/postrider/postrider/internal/address"
 )
@@ -18,40 +17,9 @@ type option = func(value string) error
 // options returns the setters of the URL options of a Connection.
 func (c *Connection) options() map[string]option {
 	return map[string]option{
-		"name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "external": yesNo(&c.External),
-		"allow_plaintext": yesNo(&c.AllowPlaintext),
-		"ca":              text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile), "heartbeat": duration(&c.Heartbeat),
-	}
-}
-
-func text(to *string) option {
-	return func(v string) error { *to = v; return nil }
-}
-
-func number(to *int) option {
-	return func(v string) (err error) {
-		if *to, err = strconv.Atoi(v); err != nil {
-			return fmt.Errorf("%q is not a whole number", v)
-		}
-		return nil
-	}
-}
-
-func duration(to *time.Duration) option {
-	return func(v string) (err error) {
-		if *to, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s or 2m", v)
-		}
-		return nil
-	}
-}
-
-func yesNo(to *bool) option {
-	return func(v string) (err error) {
-		if *to, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("%q is not true or false", v)
-		}
-		return nil
+		"name": address.Text(&c.Name), "user": address.Text(&c.User), "password": address.Text(&c.Password), "external": address.Bool(&c.External),
+		"allow_plaintext": address.Bool(&c.AllowPlaintext),
+		"ca":              address.Text(&c.CAFile), "cert": address.Text(&c.CertFile), "key": address.Text(&c.KeyFile), "heartbeat": address.Duration(&c.Heartbeat),
 	}
 }
 
@@ -116,8 +84,4 @@ func (l location) server(from string) (string, error) {
 		return "", fmt.Errorf("rabbitmq: %q in the URL is not a host, or host:port", from)
 	}
 	return net.JoinHostPort(host, port), nil
-}
-
-func list(to *[]string) option {
-	return func(v string) error { *to = strings.Split(v, ","); return nil }
 }

@@ -216,11 +216,11 @@ func ParseURL(url string, cfg Config) (string, Config, error) {
 // settings returns the setter of each URL option.
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
-		"prefix": text(&c.Prefix), "partitions": number(&c.Partitions), "maxlen": number(&c.MaxLen),
-		"max_message_bytes": number(&c.MaxMessageBytes), "publish_timeout": duration(&c.PublishTimeout), "replicas": number(&c.Replicas),
-		"fsync": boolean(&c.Fsync), "name": text(&c.Name), "user": text(&c.User), "password": text(&c.Password), "db": number(&c.DB), "allow_plaintext": boolean(&c.AllowPlaintext),
-		"cluster": boolean(&c.Cluster), "master": text(&c.Master), "sentinel_user": text(&c.SentinelUser),
-		"sentinel_password": text(&c.SentinelPassword), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
+		"prefix": address.Text(&c.Prefix), "partitions": address.Number(&c.Partitions), "maxlen": address.Number(&c.MaxLen),
+		"max_message_bytes": address.Number(&c.MaxMessageBytes), "publish_timeout": address.Duration(&c.PublishTimeout), "replicas": address.Number(&c.Replicas),
+		"fsync": address.Bool(&c.Fsync), "name": address.Text(&c.Name), "user": address.Text(&c.User), "password": address.Text(&c.Password), "db": address.Number(&c.DB), "allow_plaintext": address.Bool(&c.AllowPlaintext),
+		"cluster": address.Bool(&c.Cluster), "master": address.Text(&c.Master), "sentinel_user": address.Text(&c.SentinelUser),
+		"sentinel_password": address.Text(&c.SentinelPassword), "ca": address.Text(&c.CAFile), "cert": address.Text(&c.CertFile), "key": address.Text(&c.KeyFile),
 	}
 }
 
@@ -245,41 +245,4 @@ func (c *Config) parseURL(text string, settings map[string]func(v string) error)
 		err = address.CheckPlaintext("redis", u.Hosts, "use rediss://")
 	}
 	return servers, err
-}
-
-func text(to *string) func(string) error {
-	return func(v string) error { *to = v; return nil }
-}
-
-func list(to *[]string) func(string) error {
-	return func(v string) error { *to = strings.Split(v, ","); return nil }
-}
-
-func boolean(to *bool) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("%q is neither true nor false", v)
-		}
-		return nil
-	}
-}
-
-func number[N int | int64](to *N) func(string) error {
-	return func(v string) error {
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number", v)
-		}
-		*to = N(n)
-		return nil
-	}
-}
-
-func duration(to *time.Duration) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s or 2m", v)
-		}
-		return nil
-	}
 }

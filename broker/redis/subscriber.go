@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Defaults of SubscriberConfig.
@@ -149,14 +150,14 @@ func (s *Subscriber) Subscribe(ctx context.Context) (postrider.Subscription, err
 }
 
 // ParseSubscriberURL is ParseURL for OpenSubscriber.
-func ParseSubscriberURL(address string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
+func ParseSubscriberURL(url string, cfg SubscriberConfig) (string, SubscriberConfig, error) {
 	settings := cfg.Config.settings()
-	settings["group"] = text(&cfg.Group)
-	settings["topics"] = list(&cfg.Topics)
-	settings["max_ack_pending"] = number(&cfg.MaxAckPending)
-	settings["claim_after"] = duration(&cfg.ClaimAfter)
-	settings["poll"] = duration(&cfg.Poll)
-	settings["delete_settled"] = boolean(&cfg.DeleteSettled)
-	servers, err := cfg.parseURL(address, settings)
+	settings["group"] = address.Text(&cfg.Group)
+	settings["topics"] = address.List(&cfg.Topics)
+	settings["max_ack_pending"] = address.Number(&cfg.MaxAckPending)
+	settings["claim_after"] = address.Duration(&cfg.ClaimAfter)
+	settings["poll"] = address.Duration(&cfg.Poll)
+	settings["delete_settled"] = address.Bool(&cfg.DeleteSettled)
+	servers, err := cfg.parseURL(url, settings)
 	return servers, cfg, err
 }

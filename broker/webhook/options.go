@@ -11,9 +11,9 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/postrider/postrider/internal/address"
 )
 
 // Open returns a Publisher for a URL whose fragment may contain options, which take precedence over cfg:
@@ -68,12 +68,12 @@ func ParseURL(address string, cfg Config) (string, Config, error) {
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"secret":      func(v string) error { c.Secrets = strings.Split(v, ","); return nil },
-		"secret_file": text(&c.SecretFile), "ca": text(&c.CAFile), "cert": text(&c.CertFile), "key": text(&c.KeyFile),
-		"binary": boolean(&c.Binary), "plain_http": boolean(&c.PlainHTTP),
-		"concurrency": number(&c.Concurrency), "max_message_bytes": number(&c.MaxMessageBytes),
-		"timeout": duration(&c.Timeout),
+		"secret_file": address.Text(&c.SecretFile), "ca": address.Text(&c.CAFile), "cert": address.Text(&c.CertFile), "key": address.Text(&c.KeyFile),
+		"binary": address.Bool(&c.Binary), "plain_http": address.Bool(&c.PlainHTTP),
+		"concurrency": address.Number(&c.Concurrency), "max_message_bytes": address.Number(&c.MaxMessageBytes),
+		"timeout": address.Duration(&c.Timeout),
 		"keep_attempts": func(v string) error {
-			err := duration(&c.KeepAttempts)(v)
+			err := address.Duration(&c.KeepAttempts)(v)
 			if err == nil && c.KeepAttempts == 0 {
 				c.Attempts = nil
 			}
@@ -88,37 +88,6 @@ func (c *Config) settings() map[string]func(v string) error {
 			return nil
 		},
 		"allow": func(v string) (err error) { c.Allow, err = prefixes(v); return err },
-	}
-}
-
-func text(to *string) func(string) error {
-	return func(v string) error { *to = v; return nil }
-}
-
-func boolean(to *bool) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.ParseBool(v); err != nil {
-			return fmt.Errorf("%q is neither true nor false", v)
-		}
-		return nil
-	}
-}
-
-func number(to *int) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = strconv.Atoi(v); err != nil {
-			return fmt.Errorf("%q is not a whole number", v)
-		}
-		return nil
-	}
-}
-
-func duration(to *time.Duration) func(string) error {
-	return func(v string) (err error) {
-		if *to, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf("%q is not a duration such as 30s or 2m", v)
-		}
-		return nil
 	}
 }
 

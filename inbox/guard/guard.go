@@ -49,7 +49,7 @@ type Config struct {
 	Name string
 	// Lease is how long an attempt may take before others may try. Default: 1 minute.
 	Lease time.Duration
-	// Keep is how long the guard remembers that a side effect was run: whoever claims its ID later runs it again. Once a minute,
+	// Keep is how long the guard remembers that a side effect was run: a later claim of its ID runs it again. Once a minute,
 	// a call of Complete removes what is older. Default: 90 days; negative: forever, or until RemoveOlder.
 	Keep time.Duration
 }
@@ -167,9 +167,9 @@ func (g *Guard) Do(ctx context.Context, id string, do func(ctx context.Context, 
 // removeBatch is how many side effects are removed in one transaction.
 const removeBatch = 1_000
 
-// RemoveOlder removes side effects that were done longer than age ago, in transactions of up to 1,000, and returns how many.
-// The guard removes those older than Config.Keep by itself. Choose an age after which nothing claims them again. Errors: the store's; the count of those removed before is returned
-// too.
+// RemoveOlder removes side effects that were done longer than age ago, in transactions of up to 1,000, and returns how many. The
+// guard removes those older than Config.Keep by itself. Choose an age after which nothing claims them again. Errors: the store's;
+// the count of those removed before is returned too.
 func (g *Guard) RemoveOlder(ctx context.Context, age time.Duration) (total int, err error) {
 	for n := removeBatch; n == removeBatch && err == nil; total += n {
 		n, err = g.store.RemoveEffects(ctx, g.cfg.Name, age, removeBatch)

@@ -10,7 +10,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// sharedBatches: messages that follow one another are handled in one relay.Batch; a bad one costs only itself, also if nobody knows which it is.
+// sharedBatches: messages that follow one another are handled in one relay.Batch; a bad one costs only itself, also if nobody knows
+// which it is.
 func sharedBatches[Tx any](w *world[Tx]) {
 	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
 		for _, failing := range []string{"begin", "message", "end"} {

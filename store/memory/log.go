@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -132,7 +133,7 @@ func (db *database) remove(rows []*row) {
 func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) ([]store.Batch, error) {
 	return do(ctx, s, "Fetch", func(db *database) ([]store.Batch, error) {
 		at, present := now(), db.snapshot()
-		room := budget{left: req.MaxBytes}
+		room := stored.Budget{Left: req.MaxBytes}
 		var out []store.Batch
 		for _, fp := range req.Partitions {
 			if fp.Partition < 0 || fp.Partition >= len(db.log) {
@@ -157,7 +158,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) 
 }
 
 // read reads one partition for a fetch.
-func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget, at time.Time) store.Batch {
+func (p *partitionLog) read(c cursor, present snapshot, limit int, room *stored.Budget, at time.Time) store.Batch {
 	var b store.Batch
 	upTo := present
 	if c.paging {
@@ -165,7 +166,7 @@ func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget,
 	}
 	late := p.late(c, upTo, limit+1)
 	for i, r := range late {
-		if i == limit || !room.take(r.size) {
+		if i == limit || !room.Take(r.size) {
 			// The page ends inside the late rows: the next page continues after the last row of this one, under the same
 			// snapshot.
 			if i > 0 {
@@ -183,7 +184,7 @@ func (p *partitionLog) read(c cursor, present snapshot, limit int, room *budget,
 	}
 	next := cursor{position: c.position, seen: present}
 	for r := range p.fresh(c.position, present) {
-		if len(b.Entries) == limit || !room.take(r.size) {
+		if len(b.Entries) == limit || !room.Take(r.size) {
 			b.More = true
 			break
 		}
@@ -200,19 +201,4 @@ func (r *row) record(at time.Time) store.Entry {
 		rec.Delay = r.availableAt.Sub(at)
 	}
 	return rec
-}
-
-// budget limits how many bytes may still be returned. The first record is always taken.
-type budget struct {
-	left  int
-	taken bool
-}
-
-func (b *budget) take(size int) bool {
-	if b.taken && size > b.left {
-		return false
-	}
-	b.left -= size
-	b.taken = true
-	return true
 }

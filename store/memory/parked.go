@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -216,7 +217,7 @@ func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (sto
 		}
 		work, next := r.due(held, req, at)
 		out.Next, out.Decisions = next, db.openDecisions(name, held)
-		room := budget{left: req.MaxBytes}
+		room := stored.Budget{Left: req.MaxBytes}
 		for i, w := range work {
 			run, ok := r.parked[w.partition].run(w, req.RunLength, &room, at)
 			if i == req.Runs || !ok {
@@ -257,7 +258,7 @@ func (r *relayState) due(partitions []int, req store.DueRequest, at time.Time) (
 }
 
 // run returns the records of a piece of work, and false if not even the first of them fits.
-func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (store.ParkedRun, bool) {
+func (p *parkedSet) run(w dueWork, length int, room *stored.Budget, at time.Time) (store.ParkedRun, bool) {
 	run := store.ParkedRun{Partition: w.partition}
 	rows := []*parkedRow{w.row}
 	if w.held != nil {
@@ -265,7 +266,7 @@ func (p *parkedSet) run(w dueWork, length int, room *budget, at time.Time) (stor
 		rows = p.waiting[run.Key]
 	}
 	for i, row := range rows {
-		if i == length || !room.take(row.size) {
+		if i == length || !room.Take(row.size) {
 			break
 		}
 		run.Entries = append(run.Entries, row.record(at))

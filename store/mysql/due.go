@@ -136,7 +136,7 @@ func (t txn) ahead(ctx context.Context, name string, req store.DueRequest) (out 
 
 // runs reads the messages of due work until it reaches MaxBytes or a message has been removed; the next poll finds the rest.
 func (t txn) runs(ctx context.Context, name string, due []work, req store.DueRequest) ([]store.ParkedRun, error) {
-	room := budget{left: req.MaxBytes}
+	room := stored.Budget{Left: req.MaxBytes}
 	var out []store.ParkedRun
 	for chunk := range slices.Chunk(due, runsAtOnce) {
 		runs, complete, err := t.readRuns(ctx, name, chunk, req.RunLength, &room)
@@ -151,7 +151,7 @@ func (t txn) runs(ctx context.Context, name string, due []work, req store.DueReq
 }
 
 // readRuns returns runs up to the first that does not fit or whose lone message is gone.
-func (t txn) readRuns(ctx context.Context, name string, due []work, length int, room *budget) (runs []store.ParkedRun, complete bool, err error) {
+func (t txn) readRuns(ctx context.Context, name string, due []work, length int, room *stored.Budget) (runs []store.ParkedRun, complete bool, err error) {
 	parts := make([]string, len(due))
 	runs = make([]store.ParkedRun, len(due))
 	for i, w := range due {
@@ -172,7 +172,7 @@ func (t txn) readRuns(ctx context.Context, name string, due []work, length int, 
 		if err != nil {
 			return err
 		}
-		if full = !room.take(rec.Message.Size()); !full {
+		if full = !room.Take(rec.Message.Size()); !full {
 			runs[of].Entries = append(runs[of].Entries, rec)
 		} else if end = of; len(runs[end].Entries) > 0 {
 			end++ // keep a run that already has records

@@ -67,7 +67,7 @@ type fetch struct {
 	late    gaps // where to look for late rows
 	limit   int  // of rows in each group
 	now     int64
-	room    budget
+	room    stored.Budget
 	skipped int // bytes read and discarded
 	size    int // bytes of rows, for learn
 	rows    int
@@ -126,7 +126,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) 
 }
 
 func (s *Store) newFetch(name string, req store.FetchRequest) (*fetch, error) {
-	f := &fetch{s: s, name: name, req: req, holds: make(map[int]bool), room: budget{left: req.MaxBytes}, byID: make(map[int]*partitionFetch, len(req.Partitions))}
+	f := &fetch{s: s, name: name, req: req, holds: make(map[int]bool), room: stored.Budget{Left: req.MaxBytes}, byID: make(map[int]*partitionFetch, len(req.Partitions))}
 	for _, p := range req.Partitions {
 		if err := s.checkPartition(p.Partition); err != nil {
 			return nil, err
@@ -248,7 +248,7 @@ func (f *fetch) take(kind, partition int, seq int64, row *stored.Row) {
 		return
 	}
 	if p != nil && p.group == g && seq > p.after.Position {
-		if len(p.fresh) == f.req.Limit || !f.room.take(size) {
+		if len(p.fresh) == f.req.Limit || !f.room.Take(size) {
 			g.cut = true
 			f.skipped += size
 			return
@@ -275,7 +275,7 @@ func (f *fetch) takeLate(p *partitionFetch, seq int64, size int, rec store.Entry
 		return
 	}
 	if p != nil && p.gaps.contains(seq) {
-		if len(p.batch.Entries) == f.req.Limit || !f.room.take(size) {
+		if len(p.batch.Entries) == f.req.Limit || !f.room.Take(size) {
 			f.lateCut = true
 			f.skipped += size
 			return

@@ -95,8 +95,8 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 	return out, nil
 }
 
-// drop drops the oldest messages that every relay has passed, if they were written before a
-// time or have a sequence up to upTo. It returns how many; 0 when none are left, while another process drops messages, or while a legal hold is active.
+// drop drops the oldest messages that every relay has passed, if they were written before a time or have a sequence up to upTo. It
+// returns how many; 0 when none are left, while another process drops messages, or while a legal hold is active.
 func (s *Store) drop(ctx context.Context, before, upTo int64, keep store.Retention) (n int64, err error) {
 	err = s.write(ctx, "drop delivered messages", func(t txn) error {
 		n = 0

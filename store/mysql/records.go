@@ -46,15 +46,5 @@ func (w *writer) Now(ctx context.Context) (time.Time, error) {
 
 // eachOf calls scan for every row of a query whose values are inlined.
 func (t txn) eachOf(ctx context.Context, text string, scan func(*sql.Rows) error) error {
-	rows, err := t.on.QueryContext(ctx, text)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return stored.Query(t.on.QueryContext).Each(ctx, text, nil, scan)
 }

@@ -61,7 +61,8 @@ const (
 	// endedRedrivesSQL reads ?2 ended redrives with an ID above ?1, oldest first.
 	endedRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id > ?1 AND state <> 'running' ORDER BY id LIMIT ?2`
 	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN ? AND state <> 'running'`
-	// outcomeSQL counts how many of the messages are parked, how many of these have failed since, and how many have been dead-lettered again.
+	// outcomeSQL counts how many of the messages are parked, how many of these have failed since, and how many have been
+	// dead-lettered again.
 	outcomeSQL = `SELECT COUNT(*), COALESCE(SUM(p.attempts > 0), 0), (SELECT COUNT(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND EXISTS (
 			SELECT 1 FROM {prefix}dead l WHERE l.relay = d.relay AND l.partition_id = d.partition_id AND l.seq = d.seq
 				AND l.number > d.number))

@@ -221,21 +221,6 @@ func (t *txn) look(ctx context.Context) error {
 	return err
 }
 
-// budget limits how many bytes may still be returned. The first record is always taken.
-type budget struct {
-	left  int
-	taken bool
-}
-
-func (b *budget) take(size int) bool {
-	if b.taken && size > b.left {
-		return false
-	}
-	b.left -= size
-	b.taken = true
-	return true
-}
-
 func set[T comparable](values []T) map[T]bool {
 	out := make(map[T]bool, len(values))
 	for _, v := range values {

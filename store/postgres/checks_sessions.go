@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// openTransactionsSQL lists transactions that have written for longer than $1 seconds, and sessions that are idle in one with locks on tables
-	// of the outbox for longer than $2. $3 is the pattern of tables, $4 that of the log's, $5 the schema.
+	// openTransactionsSQL lists transactions that have written for longer than $1 seconds, and sessions that are idle in one with
+	// locks on tables of the outbox for longer than $2. $3 is the pattern of tables, $4 that of the log's, $5 the schema.
 	openTransactionsSQL = `
 select a.pid, coalesce(a.usename, ''), a.application_name, coalesce(a.state, ''), extract(epoch from clock_timestamp() - a.xact_start)::int8,
 	extract(epoch from clock_timestamp() - a.state_change)::int8, a.backend_xid is not null, l.locks, l.published

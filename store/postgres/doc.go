@@ -7,8 +7,8 @@
 // publish with the SQL function {prefix}publish; docs/sql-contract.md describes it and the columns of the log.
 //
 // The package keeps no session state, except on the connection of Listen: no named prepared statements, no advisory locks beyond a
-// transaction, no temporary tables. Everything but notifications works through PgBouncer in transaction mode. If the pooler does not support prepared statements, set the
-// pool's default_query_exec_mode to exec or cache_describe.
+// transaction, no temporary tables. Everything but notifications works through PgBouncer in transaction mode. If the pooler does
+// not support prepared statements, set the pool's default_query_exec_mode to exec or cache_describe.
 //
 // # The cursor, and why nothing is skipped
 //

@@ -14,8 +14,8 @@ import (
 )
 
 // heartbeatSQL: $1 relay, $2 owner, $3 host, $4 version, $5 ttl in microseconds, $6 the number of partitions that the owner knows
-// (with a different number it does not count as alive), $7 its topics, $8 the state of its destination. If the topics are not registered for the owner, or no longer
-// count, the row of the owner does not change.
+// (with a different number it does not count as alive), $7 its topics, $8 the state of its destination. If the topics are not
+// registered for the owner, or no longer count, the row of the owner does not change.
 //
 // Besides leases, the result has rows for these partition numbers:
 //

@@ -47,8 +47,8 @@ values ($1::text::jsonb, $2::float8, $3::text, $4::timestamptz, $5::int8, $6::in
 	listRedrivesSQL = `select ` + redriveColumns + ` from {redrives}
 where ($1::text = '' or state = $1::text) and id < $2::int8 order by id desc limit $3::int8`
 
-	// outcomeSQL counts the messages of redrive $1, of dead letters with numbers above $2, that are parked again, those of them that have failed since, and those that were
-	// dead-lettered again.
+	// outcomeSQL counts the messages of redrive $1, of dead letters with numbers above $2, that are parked again, those of them
+	// that have failed since, and those that were dead-lettered again.
 	outcomeSQL = `select p.parked, p.failing, (select count(*) from {dead} d where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8 and exists (
 		select 1 from {dead} l where l.relay = d.relay and l.partition = d.partition and l.seq = d.seq and l.number > d.number))
 from (select count(*) as parked, count(*) filter (where p.attempts > 0) as failing

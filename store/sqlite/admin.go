@@ -23,7 +23,8 @@ const (
 		ORDER BY c.relay, c.partition LIMIT 1`
 
 	setPartitionsSQL = `UPDATE {prefix}meta SET value = ? WHERE name = 'partitions'`
-	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log. Settlement numbers continue from the highest that the relay has had. Partition 0 takes over the counters.
+	// ?1 partitions, as JSON, ?2 the incarnation. Every cursor goes to the end of the log. Settlement numbers continue from the
+	// highest that the relay has had. Partition 0 takes over the counters.
 	renewCursorsSQL = `INSERT INTO {prefix}cursors (relay, kind, partition, position, number, delivered, failed, settled_at, incarnation)
 		SELECT relay, kind, p.value, iif(kind = 'relay',
 				max(r.position, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '{prefix}log')), 0),

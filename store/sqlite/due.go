@@ -176,7 +176,7 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req store.Due
 		return nil, err
 	}
 	defer lone.Close()
-	row, room := stored.NewParkedRow(), budget{left: req.MaxBytes}
+	row, room := stored.NewParkedRow(), stored.Budget{Left: req.MaxBytes}
 	var out []store.ParkedRun
 	for _, w := range due {
 		run := store.ParkedRun{Partition: w.partition, Key: w.key}
@@ -201,7 +201,7 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req store.Due
 		if rec.Message.Sequence != w.seq {
 			return out, nil // the message was removed meanwhile: the next poll finds what is there
 		}
-		if !room.take(rec.Message.Size()) {
+		if !room.Take(rec.Message.Size()) {
 			return out, nil
 		}
 		run.Entries = []store.Entry{rec}
@@ -211,7 +211,7 @@ func (t txn) runs(ctx context.Context, name string, due []dueWork, req store.Due
 }
 
 // run reads the parked messages of a held key; full reports that not even the first one fit.
-func (t txn) run(ctx context.Context, name string, run *store.ParkedRun, length int, room *budget) (full bool, err error) {
+func (t txn) run(ctx context.Context, name string, run *store.ParkedRun, length int, room *stored.Budget) (full bool, err error) {
 	rows, err := t.query(ctx, runSQL, name, run.Key, length)
 	if err != nil {
 		return false, err
@@ -223,7 +223,7 @@ func (t txn) run(ctx context.Context, name string, run *store.ParkedRun, length 
 		if err != nil {
 			return false, err
 		}
-		if !room.take(rec.Message.Size()) {
+		if !room.Take(rec.Message.Size()) {
 			return len(run.Entries) == 0, rows.Close()
 		}
 		run.Entries = append(run.Entries, rec)

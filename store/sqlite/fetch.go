@@ -45,7 +45,7 @@ func (s *Store) Fetch(ctx context.Context, name string, req store.FetchRequest) 
 	}
 	var f *fetch
 	err := s.patiently(ctx, func() error {
-		f = &fetch{name: name, req: req, room: budget{left: req.MaxBytes}, now: s.now(), batches: make([]store.Batch, len(req.Partitions)),
+		f = &fetch{name: name, req: req, room: stored.Budget{Left: req.MaxBytes}, now: s.now(), batches: make([]store.Batch, len(req.Partitions)),
 			index: make(map[int]int, len(req.Partitions))}
 		for from := 0; from < len(req.Partitions) && !f.full; from += unionLimit {
 			if err := s.fetch(ctx, f, from); err != nil {
@@ -65,7 +65,7 @@ type fetch struct {
 	name    string
 	req     store.FetchRequest
 	now     int64
-	room    budget
+	room    stored.Budget
 	full    bool          // MaxBytes is reached
 	batches []store.Batch // by the index of the partition in req
 	index   map[int]int   // of partitions in req
@@ -114,7 +114,7 @@ func beyond(c store.Cursor, last int64) bool { return c.Position > last }
 // take adds a record to a batch if it fits.
 func (f *fetch) take(row *stored.Row, batch int, seq int64) bool {
 	m, err := row.Message(seq)
-	if !f.room.take(m.Size()) {
+	if !f.room.Take(m.Size()) {
 		return false
 	}
 	b := &f.batches[batch]
@@ -141,21 +141,6 @@ func (f *fetch) result() []store.Batch {
 		}
 	}
 	return out
-}
-
-// budget is how many bytes may still be returned. The first record is always accepted.
-type budget struct {
-	left  int
-	taken bool
-}
-
-func (b *budget) take(size int) bool {
-	if b.taken && size > b.left {
-		return false
-	}
-	b.left -= size
-	b.taken = true
-	return true
 }
 
 // list returns a list as one parameter, for json_each.

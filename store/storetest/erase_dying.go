@@ -22,7 +22,8 @@ type dying struct {
 	statements int
 	// setBack is by how much the database's clock has been set back.
 	setBack time.Duration
-	// between, if not nil, is called once: in a transaction that has found no parked message or dead letter to erase, after its first search.
+	// between, if not nil, is called once: in a transaction that has found no parked message or dead letter to erase, after its
+	// first search.
 	between func()
 	found   bool
 }

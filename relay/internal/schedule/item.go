@@ -2,8 +2,8 @@ package schedule
 
 import "time"
 
-// Item is one message in memory. The caller sets the exported fields, except Started, Refused, Early and Later; Message is whatever it keeps
-// with the item, and is cleared when the item is dropped.
+// Item is one message in memory. The caller sets the exported fields, except Started, Refused, NotDue and DueIn; Message is
+// whatever it keeps with the item, and is cleared when the item is dropped.
 type Item[M any] struct {
 	Message  M
 	Key      string // "" for a message without a key
@@ -14,14 +14,14 @@ type Item[M any] struct {
 	Started  time.Time     // when it was last taken
 	// Refused is why the last commit with this message alone did not take effect.
 	Refused error
-	// Early: the message is not due, and the transaction that it was taken into parks it, for Later from then on.
-	Early bool
-	Later time.Duration
+	// NotDue: the message is not called; the transaction that it was taken into parks it, to be due DueIn from then on.
+	NotDue bool
+	DueIn  time.Duration
 
 	partition *Partition[M]
 	queue     *queue[M] // nil for a message without a key
 	next      *Item[M]  // after it in its queue
-	run       *run      // the unit of parked work it belongs to; nil for a message that was not parked
+	run       *run      // nil unless it is parked
 	budget    *Budget
 	ticket    uint64
 	order     uint64    // numbers the items in the order in which they are taken into memory
@@ -31,7 +31,8 @@ type Item[M any] struct {
 	parked bool
 }
 
-// run is a unit of parked work in memory.
+// run is the parked messages that were read at once: the first ones of a held key, or one that waits independently; or a message
+// that was parked while being worked on.
 type run struct {
 	key  string // the held key; "" for a message that waits independently
 	left int    // messages not yet finished

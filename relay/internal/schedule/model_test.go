@@ -192,7 +192,7 @@ func (w *world) take(room int) bool {
 		w.failf("a partition whose lease holds is said to have ended")
 	}
 	for i, it := range batch {
-		if !it.Early {
+		if !it.NotDue {
 			w.mayCall(it.Sequence, batch[:i])
 		}
 	}
@@ -205,7 +205,7 @@ func (w *world) take(room int) bool {
 // mayCall checks a message that is called after others in the same call.
 func (w *world) mayCall(seq int64, before []*Item[int64]) {
 	key := w.keys[seq-1]
-	same := func(it *Item[int64]) bool { return key != "" && it.Key == key && !it.Early || it.Sequence == seq }
+	same := func(it *Item[int64]) bool { return key != "" && it.Key == key && !it.NotDue || it.Sequence == seq }
 	for _, batch := range w.calls {
 		if slices.ContainsFunc(batch, same) {
 			w.failf("message %d is called while another call works on it or its key", seq)

@@ -196,9 +196,9 @@ func (p *Partition[M]) AdmitRun(key string, items []Item[M], now time.Time) {
 			break
 		}
 	}
-	piece := &run{key: key, left: len(items)}
+	all := &run{key: key, left: len(items)}
 	for i := range items {
-		p.loadParked(&items[i], piece, now)
+		p.loadParked(&items[i], all, now)
 		p.schedule.enqueue(&items[i])
 	}
 }
@@ -217,8 +217,8 @@ func (p *Partition[M]) AdmitDue(it *Item[M], v *View, now time.Time) {
 	p.schedule.enqueue(it)
 }
 
-func (p *Partition[M]) loadParked(it *Item[M], piece *run, now time.Time) {
-	it.run, it.parked = piece, true
+func (p *Partition[M]) loadParked(it *Item[M], r *run, now time.Time) {
+	it.run, it.parked = r, true
 	p.load(it, &p.schedule.Parked, now)
 }
 

@@ -99,9 +99,9 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 		// A message is parked only at the front: if the transaction fails, the cursor stays before it. The next late group starts a
 		// new transaction.
 		parking, parks := it.parking(now)
-		it.Early, it.Later = false, 0
+		it.NotDue, it.DueIn = false, 0
 		if parks && len(batch) > 0 && !late && !it.parked && parking.Reason == store.ParkDelayed {
-			it.Early, it.Later, parks = true, parking.After, false
+			it.NotDue, it.DueIn, parks = true, parking.After, false
 		}
 		if len(batch) > 0 && !inGroup && (late || len(batch) >= n || parks || p.mayBeCommitted(it)) {
 			break
@@ -188,10 +188,10 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 	}
 	for _, it := range batch {
 		switch {
-		case it.Early:
+		case it.NotDue:
 			p.busy[it.Sequence] = struct{}{} // until it is known that it is parked
 			out.Parked = append(out.Parked, store.ParkOutcome{
-				Sequence: it.Sequence, Key: it.Key, FromLog: true, Reason: store.ParkDelayed, After: it.Later,
+				Sequence: it.Sequence, Key: it.Key, FromLog: true, Reason: store.ParkDelayed, After: it.DueIn,
 			})
 			continue
 		case it.parked:
@@ -255,7 +255,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 func (p *Partition[M]) restore(s *Settlement, batch []*Item[M]) {
 	p.uncountUnrouted(s.Unrouted)
 	for _, it := range batch { // in the order of Commit
-		if it.Early {
+		if it.NotDue {
 			delete(p.busy, it.Sequence)
 			s.Parked = s.Parked[:len(s.Parked)-1]
 		} else {

@@ -71,7 +71,7 @@ func (w *world) commit(n, done int, how commitResult) {
 		if out.Number > 0 && out.Number != w.db.number+1 {
 			w.failf("settlement %d follows %d", out.Number, w.db.number)
 		}
-		handled := slices.DeleteFunc(slices.Clone(batch[:done]), func(it *Item[int64]) bool { return it.Early })
+		handled := slices.DeleteFunc(slices.Clone(batch[:done]), func(it *Item[int64]) bool { return it.NotDue })
 		for _, it := range handled {
 			w.finish(it.Sequence, Delivered)
 			if w.delivered[it.Sequence] > 1 {
