@@ -185,6 +185,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		}
 		then := p.tracker.ifDoneUpTo(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
+		out.taken = out.Settlement
 	}
 	for _, it := range batch {
 		switch {
@@ -241,7 +242,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	}
 	defer p.endCallTx(q)
 	if p.tx.is(q) {
-		p.restore(out, batch)
+		p.restore(out)
 	}
 	if len(batch) > 1 {
 		p.takeLess(q, batch, 0)
@@ -252,24 +253,19 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 }
 
 // restore returns to the pending outcomes what a transaction that was not committed had taken from them.
-func (p *Partition[M]) restore(s *Settlement, batch []*Item[M]) {
+func (p *Partition[M]) restore(s *Settlement) {
 	p.uncountUnrouted(s.Unrouted)
-	for _, it := range batch { // in the order of Commit
-		if it.Early {
-			delete(p.busy, it.Sequence)
-			s.Parked = s.Parked[:len(s.Parked)-1]
-		} else {
-			s.DeliveredCount--
-		}
+	for _, pk := range s.Parked[len(s.taken.Parked):] { // by the transaction itself
+		delete(p.busy, pk.Sequence)
 	}
 	if p.inFlight == 0 {
 		return
 	}
-	n := &p.pending
-	n.Parked, n.Dead = append(s.Parked, n.Parked...), append(s.Dead, n.Dead...)
-	n.Held, n.Release = append(s.Held, n.Held...), append(s.Release, n.Release...)
-	n.FailedCount += s.FailedCount
-	n.DeliveredCount += s.DeliveredCount
+	n, taken := &p.pending, &s.taken
+	n.Parked, n.Dead = append(taken.Parked, n.Parked...), append(taken.Dead, n.Dead...)
+	n.Held, n.Release = append(taken.Held, n.Held...), append(taken.Release, n.Release...)
+	n.FailedCount += taken.FailedCount
+	n.DeliveredCount += taken.DeliveredCount
 	p.unsent, p.inFlight = p.unsent+p.inFlight, 0
 }
 

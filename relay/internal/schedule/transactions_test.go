@@ -12,6 +12,7 @@ const (
 	committed commitResult = iota
 	uncertainApplied
 	uncertainNot
+	refused // because a message was not parked, but is again
 )
 
 // takeBatch ends a call.
@@ -30,6 +31,8 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 		w.commit(n, len(w.calls[n]), uncertainApplied)
 	case commitLost:
 		w.commit(n, len(w.calls[n]), uncertainNot)
+	case commitRefused:
+		w.commit(n, arg, refused)
 	case undoPostponed:
 		w.undone(n, arg, Postponed)
 	case undoDead:
@@ -61,7 +64,7 @@ func (w *world) commit(n, done int, how commitResult) {
 		return
 	}
 	for _, seq := range out.Removed {
-		if _, parked := w.db.parked[seq]; !parked {
+		if _, parked := w.db.parked[seq]; !parked || how == refused {
 			w.s.NotParked(batch, out)
 			return
 		}
