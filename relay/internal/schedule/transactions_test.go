@@ -38,7 +38,8 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 	case undoDead:
 		w.undone(n, arg, Dead)
 	case undoIsolate:
-		w.s.Isolate(w.takeBatch(n), arg)
+		batch := w.takeBatch(n)
+		w.s.Isolate(batch, arg, len(batch)-arg)
 	case cutOff:
 		w.s.Undone(w.takeBatch(n), 0, nil)
 	}
