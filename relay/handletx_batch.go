@@ -22,9 +22,9 @@ type Batch interface {
 // types that follow one another in a transaction, up to Config.TxBatch of them, and returns a Batch, which is then given one after
 // another; there may not be time for all. No other handler runs before its End. begin must not change the messages.
 //
-// An error of Batch.Handle is that of its message. After an error of begin or of Batch.End, the first of the messages is tried
-// alone, so that it counts as an attempt of no other message. No message type of it may have other handlers. Errors: as in
-// HandleTxFunc.
+// An error of Batch.Handle is that of its message. After an error of begin or of Batch.End, the messages are tried again in halves, until
+// the one that fails is alone, so that it counts as an attempt of no other message. No message type of it may have other handlers.
+// Errors: as in HandleTxFunc.
 func HandleTxBatch[Tx any](
 	r *Relay, types []string, begin func(ctx context.Context, tx Tx, messages []*postrider.Message) (Batch, error),
 ) error {

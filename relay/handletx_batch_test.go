@@ -197,3 +197,42 @@ func TestBatchHandlers(t *testing.T) {
 		t.Error("a batch without a function is taken")
 	}
 }
+
+// TestSlowBatchIsHalved: one message makes each batch that it is in take all its time. The others of its transaction wait for that seven times
+// at most, and not once for each of them.
+func TestSlowBatchIsHalved(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []string{"m001", "m033", "m064"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t)
+			var did journal
+			r := b.relay(relay.Config{TxBatch: 64, AttemptTimeout: time.Second, LeaseTTL: time.Minute})
+			begin := func(ctx context.Context, _ *memory.Tx, msgs []*postrider.Message) (relay.Batch, error) {
+				if slices.ContainsFunc(msgs, func(m *postrider.Message) bool { return m.ID == slow }) {
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				}
+				return notingBatch{&did}, nil
+			}
+			if err := relay.HandleTxBatch(r, []string{"t"}, begin); err != nil {
+				t.Fatal(err)
+			}
+			b.transact(func(tx *memory.Tx) error { return b.store.Insert(t.Context(), tx, b.msgs(keysIn(1, 64)...)) })
+			b.start(r)
+			pass(7500 * time.Millisecond)
+			if n := did.len(); n != 63 {
+				t.Errorf("with %s slow, %d messages are handled within seven times its time, want 63", slow, n)
+			}
+		})
+	}
+}
+
+// notingBatch notes the messages that it handles.
+type notingBatch struct{ did *journal }
+
+func (b notingBatch) Handle(_ context.Context, m *postrider.Message) error {
+	b.did.note(m)
+	return nil
+}
+
+func (b notingBatch) End(context.Context) error { return nil }

@@ -86,9 +86,9 @@ func (r *Relay) undone(batch []*item, h *handling, v result, observed *observedC
 	case results[0].cut:
 		r.sched.Undone(batch, 0, nil)
 	case h.together > 1:
-		r.cfg.Logger.Debug("messages failed together in a transaction, and the first is tried alone", "relay", r.cfg.Name,
+		r.cfg.Logger.Debug("messages failed together in a transaction, and are tried again in smaller ones", "relay", r.cfg.Name,
 			"message", batch[h.at].Message.ID, "messages", h.together, "error", v.cause)
-		r.sched.Isolate(batch, h.at)
+		r.sched.Isolate(batch, h.at, h.together)
 	default:
 		r.sched.Undone(batch, h.at, func() schedule.Outcome {
 			o := r.failed(batch[h.at], &results[0])

@@ -3,25 +3,36 @@ package saga
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/postrider/postrider/saga/internal/machine"
 	"github.com/postrider/postrider/store"
 )
 
-// target returns the definition that an instance migrates to, nil if this process does not have it. It completes the verb by the one that
-// the instance has, which may be that of another build.
+// target returns the definition that an instance migrates to, nil if this process does not have it, but another one does. If nobody has it,
+// it returns the one that the instance has, which refuses the verb: waiting would hold up everything that the instance is told. It completes
+// the verb by the one that the instance has, which may be that of another build.
 func (e *Engine[Tx]) target(ctx context.Context, stored *store.SagaInstance, v *machine.Verb, own machine.Rules) (machine.Rules, error) {
 	e.mu.Lock()
 	to := e.sagas[stored.Saga][v.To]
 	e.mu.Unlock()
+	if to != nil && own != nil {
+		v.From, _ = own.(*machine.Definition)
+		return to, nil
+	}
+	all, err := e.store.SagaDefinitions(ctx)
+	if err != nil {
+		return nil, storeError{fmt.Errorf("read definitions: %w", err)}
+	}
 	if to == nil {
-		return nil, nil
+		if slices.ContainsFunc(all, func(d store.SagaDefinition) bool {
+			return d.Saga == stored.Saga && d.Version == v.To && len(d.Processes) > 0
+		}) {
+			return nil, nil
+		}
+		return own, nil
 	}
 	if own == nil {
-		all, err := e.store.SagaDefinitions(ctx)
-		if err != nil {
-			return nil, storeError{fmt.Errorf("read definitions: %w", err)}
-		}
 		if own, err = reportedRules(all, stored.Saga, stored.Version, stored.Hash); err != nil {
 			return nil, err
 		}

@@ -108,6 +108,9 @@ func migrate[Tx any](w *world[Tx]) {
 		}
 		w.has(id, "migrated", 1)
 	}
+	if why := w.operate("42", saga.Operation{Verb: saga.Migrate, To: 9}); why != "no running process has version 9 of saga fulfilment" {
+		w.Errorf("the migration to a version that nobody has: refused %q", why)
+	}
 	w.signal("42", "s")
 	if r := w.ends(s, "41", saga.Completed); r.Data.Payment != "charge of 41" || r.Data.Method != "upgraded from 1" {
 		w.Errorf("data %+v, want those of version 2", r.Data)

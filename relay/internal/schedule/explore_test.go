@@ -30,6 +30,7 @@ const (
 	commit     // the first arg messages of transaction n
 	commitTold // all of them, without an answer: applied, or not
 	commitLost
+	commitRefused // the first arg messages of transaction n, of which one is parked: an operator's decision takes precedence
 	undoPostponed // transaction n fails at message arg
 	undoIsolate   // transaction n fails at message arg or a later one
 	undoDead
@@ -51,7 +52,7 @@ func (a action) cost() (used [6]int) {
 		used[slow] = 1
 	case lose, crash, commitTold, commitLost:
 		used[losses] = 1
-	case undoPostponed, undoDead, undoIsolate:
+	case undoPostponed, undoDead, undoIsolate, commitRefused:
 		used[failures] = 1
 	case cutOff:
 		used[unattempted] = 1
@@ -133,6 +134,9 @@ func (w *world) callEnds(add func(kind actionKind, n, arg int)) {
 		}
 		for i := range batch {
 			add(commit, n, i+1)
+			if slices.ContainsFunc(batch[:i+1], func(it *Item[int64]) bool { return it.parked }) {
+				add(commitRefused, n, i+1)
+			}
 			add(undoPostponed, n, i)
 			if i < len(w.calls[n])-1 {
 				add(undoIsolate, n, i)

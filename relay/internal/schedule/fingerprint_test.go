@@ -86,7 +86,7 @@ func (b *printer) partition(p *Partition[int64]) {
 	}
 	if tx := p.tx; tx != nil {
 		b.queue(&tx.queue)
-		b.print(tx.working, tx.blocked, tx.limit)
+		b.print(tx.working, tx.blocked, tx.limit, tx.suspects)
 		if tx.out > 0 {
 			b.print(tx.late)
 		}

@@ -13,6 +13,8 @@ type Settlement struct {
 	store.Settlement
 	upTo   uint64 // the ticket up to which it records everything
 	passed uint64 // the ticket after its cursor
+	// taken are the pending outcomes in it, if it is that of a transaction.
+	taken store.Settlement
 }
 
 // NextSettlement returns nil if there is nothing to record or a settlement is in progress. The caller repeats a settlement
@@ -34,7 +36,7 @@ func (p *Partition[M]) NextSettlement(now time.Time) *Settlement {
 
 // takePending makes a settlement of everything that is pending.
 func (p *Partition[M]) takePending(c store.Cursor, moved bool, upTo, passed uint64) *Settlement {
-	s := &Settlement{p.pending, upTo, passed}
+	s := &Settlement{Settlement: p.pending, upTo: upTo, passed: passed}
 	s.Partition, s.Token, s.Number, s.Cursor, s.Moved = p.Lease.Partition, p.Lease.Token, p.number+1, c, moved
 	s.Unrouted = p.countUnrouted(passed)
 	p.pending, p.inFlight, p.unsent = store.Settlement{}, p.unsent, 0

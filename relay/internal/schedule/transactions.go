@@ -28,6 +28,8 @@ type txQueue[M any] struct {
 	// limit, if positive, is the maximum number of messages in the next transaction. late is how many of those out, counted
 	// from the first, were committed late and can only be settled together.
 	limit, late int
+	// suspects is how many of the first messages failed together, nobody knows because of which: the next transaction has half of them.
+	suspects int
 }
 
 // is reports whether a queue is this one.
@@ -89,6 +91,8 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 	p, n := tx.partition, tx.partition.schedule.cfg.TxBatch
 	if tx.limit > 0 {
 		n = tx.limit
+	} else if tx.suspects > 0 {
+		n = max(tx.suspects/2, 1)
 	}
 	tx.limit, tx.late = 0, 0
 	group := uint64(0) // the ticket after the late group at the front
@@ -127,6 +131,7 @@ func (tx *txQueue[M]) front(batch []*Item[M], now time.Time) []*Item[M] {
 			tx.late = len(batch)
 		}
 	}
+	tx.suspects = max(tx.suspects-len(batch), 0)
 	return batch
 }
 
@@ -185,6 +190,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 		}
 		then := p.tracker.ifDoneUpTo(upTo)
 		out = p.takePending(then.cursor, true, then.begin(), then.passed)
+		out.taken = out.Settlement
 	}
 	for _, it := range batch {
 		switch {
@@ -233,7 +239,7 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 }
 
 // NotParked processes a commit that was refused because a parked message of the batch is no longer parked: an operator's
-// decision takes precedence. The handlers' work was rolled back. Of several messages, the first is tried alone.
+// decision takes precedence. The handlers' work was rolled back. Several messages are tried again in smaller transactions.
 func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	p, q := batch[0].partition, batch[0].queue
 	if !s.comeBackTx(batch) {
@@ -241,10 +247,10 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 	}
 	defer p.endCallTx(q)
 	if p.tx.is(q) {
-		p.restore(out, batch)
+		p.restore(out)
 	}
 	if len(batch) > 1 {
-		p.takeLess(q, batch, 0)
+		p.takeLess(q, batch, 0, len(batch))
 		return
 	}
 	delete(p.busy, batch[0].Sequence)
@@ -252,24 +258,19 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 }
 
 // restore returns to the pending outcomes what a transaction that was not committed had taken from them.
-func (p *Partition[M]) restore(s *Settlement, batch []*Item[M]) {
+func (p *Partition[M]) restore(s *Settlement) {
 	p.uncountUnrouted(s.Unrouted)
-	for _, it := range batch { // in the order of Commit
-		if it.NotDue {
-			delete(p.busy, it.Sequence)
-			s.Parked = s.Parked[:len(s.Parked)-1]
-		} else {
-			s.DeliveredCount--
-		}
+	for _, pk := range s.Parked[len(s.taken.Parked):] { // by the transaction itself
+		delete(p.busy, pk.Sequence)
 	}
 	if p.inFlight == 0 {
 		return
 	}
-	n := &p.pending
-	n.Parked, n.Dead = append(s.Parked, n.Parked...), append(s.Dead, n.Dead...)
-	n.Held, n.Release = append(s.Held, n.Held...), append(s.Release, n.Release...)
-	n.FailedCount += s.FailedCount
-	n.DeliveredCount += s.DeliveredCount
+	n, taken := &p.pending, &s.taken
+	n.Parked, n.Dead = append(taken.Parked, n.Parked...), append(taken.Dead, n.Dead...)
+	n.Held, n.Release = append(taken.Held, n.Held...), append(taken.Release, n.Release...)
+	n.FailedCount += taken.FailedCount
+	n.DeliveredCount += taken.DeliveredCount
 	p.unsent, p.inFlight = p.unsent+p.inFlight, 0
 }
 
@@ -293,22 +294,23 @@ func (s *Schedule[M]) Undone(batch []*Item[M], at int, outcome func() Outcome) {
 			p.parkQueued(q, nil)
 		}
 	default:
-		p.takeLess(q, batch, at)
+		p.takeLess(q, batch, at, 0)
 	}
 }
 
 // Isolate processes a transaction that did not take effect because several messages from an index on failed together, nobody knows
-// which. What is before them is tried again without them; if nothing is, the first of them alone.
-func (s *Schedule[M]) Isolate(batch []*Item[M], at int) {
+// which. What is before them is tried again without them, and they in halves, until the one that fails is alone.
+func (s *Schedule[M]) Isolate(batch []*Item[M], at, together int) {
 	p, q := batch[0].partition, batch[0].queue
 	if s.comeBackTx(batch) {
-		p.takeLess(q, batch, at)
+		p.takeLess(q, batch, at, together)
 		p.endCallTx(q)
 	}
 }
 
-// takeLess returns messages to the transaction queue. The next transaction has those before an index, but at least one.
-func (p *Partition[M]) takeLess(q *queue[M], batch []*Item[M], at int) {
+// takeLess returns messages to the transaction queue. The next transaction has those before an index, if there are any; of the suspects
+// after them, later ones have half.
+func (p *Partition[M]) takeLess(q *queue[M], batch []*Item[M], at, suspects int) {
 	if late := p.tx.late; late > 1 && at < late { // they cannot be settled one by one
 		for _, it := range batch[:late] {
 			p.parkAlone(it)
@@ -319,7 +321,10 @@ func (p *Partition[M]) takeLess(q *queue[M], batch []*Item[M], at int) {
 		return
 	}
 	p.requeue(q, batch)
-	p.tx.limit = max(at, 1)
+	p.tx.limit, p.tx.suspects = at, 0
+	if suspects > 0 {
+		p.tx.suspects = at + suspects
+	}
 }
 
 // comeBackTx records that a transaction has ended. It reports whether its partition is still held; if not, the batch is dropped.

@@ -12,6 +12,7 @@ const (
 	committed commitResult = iota
 	uncertainApplied
 	uncertainNot
+	refused // because a message was not parked, but is again
 )
 
 // takeBatch ends a call.
@@ -30,12 +31,15 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 		w.commit(n, len(w.calls[n]), uncertainApplied)
 	case commitLost:
 		w.commit(n, len(w.calls[n]), uncertainNot)
+	case commitRefused:
+		w.commit(n, arg, refused)
 	case undoPostponed:
 		w.undone(n, arg, Postponed)
 	case undoDead:
 		w.undone(n, arg, Dead)
 	case undoIsolate:
-		w.s.Isolate(w.takeBatch(n), arg)
+		batch := w.takeBatch(n)
+		w.s.Isolate(batch, arg, len(batch)-arg)
 	case cutOff:
 		w.s.Undone(w.takeBatch(n), 0, nil)
 	}
@@ -61,7 +65,7 @@ func (w *world) commit(n, done int, how commitResult) {
 		return
 	}
 	for _, seq := range out.Removed {
-		if _, parked := w.db.parked[seq]; !parked {
+		if _, parked := w.db.parked[seq]; !parked || how == refused {
 			w.s.NotParked(batch, out)
 			return
 		}

@@ -148,9 +148,11 @@ func (t *transition) turn(c Cause) {
 }
 
 // passed says whether a pivot is done, so that there is no way back.
-func (t *transition) passed() bool {
-	for _, s := range t.d.order {
-		if st := t.s.Steps[s.Path]; s.Pivot && st != nil && st.Status == StepDone {
+func (t *transition) passed() bool { return t.d.passed(t.s) }
+
+func (d *Definition) passed(state *State) bool {
+	for _, s := range d.order {
+		if st := state.Steps[s.Path]; s.Pivot && st != nil && st.Status == StepDone {
 			return true
 		}
 	}

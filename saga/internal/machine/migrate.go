@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -16,6 +17,8 @@ func (d *Definition) migrate(p Policy, in *Instance, v *Verb) (out Output, refus
 		t.refuse("the instance is %s", t.s.Ended)
 	case v.Rev > 0 && v.Rev != in.Rev:
 		t.refuse(movedOn, v.Rev, in.Rev)
+	case v.To != d.Version: // the engine looked for it
+		t.refuse("no running process has version %d of saga %s", v.To, d.Name)
 	case v.From == nil:
 		t.refuse("no process has reported the definition that the instance has")
 	case v.From.Version == d.Version:
@@ -31,6 +34,7 @@ func (d *Definition) migrate(p Policy, in *Instance, v *Verb) (out Output, refus
 		return Output{}, false
 	}
 	t.record(v)
+	t.out.Passed = cmp.Or(v.From, d).For(t.s).passed(t.s)
 	in.Rev++
 	return t.out, true
 }

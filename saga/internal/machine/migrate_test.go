@@ -53,7 +53,7 @@ func TestMigrate(t *testing.T) {
 		"a step that is the pivot there": {charging, second(t, pivotal(requested("reserve")), ways(requested("charge"))), "step reserve is another"},
 		"the same version":               {charging, saga(t, requested("reserve"), ways(requested("charge"))), "is of version 1"},
 	} {
-		in, out, err := tt.to.Advance(testPolicy, tt.in, migrating(first, 2))
+		in, out, err := tt.to.Advance(testPolicy, tt.in, migrating(first, tt.to.Version))
 		if err != nil || (out.Refused == "") != (tt.want == "") || !strings.Contains(out.Refused, tt.want) {
 			t.Errorf("%s: refused %q (%v), want %q", name, out.Refused, err, tt.want)
 		}
@@ -69,9 +69,22 @@ func TestMigrate(t *testing.T) {
 	if in, out, err := second(t, requested("reserve")).Advance(testPolicy, charged, migrating(nil, 2)); err != nil || out.Refused == "" || in.State.Ended != "" {
 		t.Errorf("from a version that nobody has reported: %q, %v", out.Refused, err)
 	}
+	if _, out, err := first.Advance(testPolicy, charged, migrating(first, 9)); err != nil || out.Refused != "no running process has version 9 of saga orders" {
+		t.Errorf("to a version that nobody has: %q, %v", out.Refused, err)
+	}
 	_, out, err = second(t, requested("reserve")).Advance(testPolicy, after(t, first, `{}`, says(VerbAbandon, "")), migrating(first, 2))
 	if err != nil || out.Refused != "the instance is abandoned" {
 		t.Errorf("an instance that has ended: %q, %v", out.Refused, err)
+	}
+}
+
+// TestRefusedMigrationPastPivot: an instance whose pivot is done stays past it.
+func TestRefusedMigrationPastPivot(t *testing.T) {
+	t.Parallel()
+	first := saga(t, pivotal(requested("charge")), requested("mail"))
+	in := after(t, first, `{}`, answer("charge", OutcomeDone))
+	if _, out, err := second(t, requested("check")).Advance(testPolicy, in, migrating(first, 2)); err != nil || out.Refused == "" || !out.Passed {
+		t.Errorf("refused %q (%v), past the pivot: %t", out.Refused, err, out.Passed)
 	}
 }
 
