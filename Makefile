@@ -53,7 +53,8 @@ lint: $(BIN)/golangci-lint ## golangci-lint over all modules (.golangci.yaml)
 
 .PHONY: prose
 prose: $(BIN)/vale ## vale over docs and Go comments (.vale.ini)
-	@$(BIN)/vale --no-wrap --output=line --glob='!{.cache,tools/vale}/**' $$(git ls-files --cached --others --exclude-standard '*.md' '*.go' | grep -v _test.go)
+	@$(BIN)/vale --no-wrap --output=line --glob='!{.cache,tools/vale}/**' \
+		$$(git ls-files --cached --others --exclude-standard '*.md' '*.go' | grep -v _test.go | xargs grep -L '^// Code generated')
 
 .PHONY: vulncheck
 vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs the database at vuln.go.dev
@@ -170,14 +171,17 @@ $(CLIENTS)/npm/ready: $(addprefix cmd/postrider/internal/cli/mcp/testdata/,packa
 programs:
 	@$(BUILD) -o $(BIN)/ ./itest/cmd/... ./cmd/postrider
 
-$(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale: tools/go.mod tools/go.sum
-	@echo "building the tools of tools/go.mod (some minutes the first time)"
-	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ tool
-	@touch $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/vale
+$(BIN)/golangci-lint: TOOL := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(BIN)/govulncheck: TOOL := golang.org/x/vuln/cmd/govulncheck
+$(BIN)/nats-server: TOOL := github.com/nats-io/nats-server/v2
+$(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/nats-server: tools/go.mod tools/go.sum
+	@echo "building $(@F) (some minutes the first time)"
+	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ $(TOOL) && touch ../$@
 
-$(BIN)/nats-server: tools/go.mod tools/go.sum
-	@cd tools && GOWORK=off $(BUILD) -o ../$(BIN)/ github.com/nats-io/nats-server/v2
-	@touch $(BIN)/nats-server
+# vale parses Go with a library in C.
+$(BIN)/vale: tools/go.mod tools/go.sum
+	@echo "building $(@F) with a C compiler (some minutes the first time)"
+	@cd tools && GOWORK=off CGO_ENABLED=1 go build -trimpath -o ../$(BIN)/ github.com/errata-ai/vale/v3/cmd/vale && touch ../$@
 
 .PHONY: clean
 clean: ## remove what was built

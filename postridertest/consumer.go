@@ -32,7 +32,7 @@ type consumer struct {
 func (c *consumer) begin(end func()) (*inbox.Consumer[*memory.Tx], *process, error) {
 	p := &process{Store: c.flow.store, beforeCommit: &c.beforeCommit, beforeAck: &c.beforeAck, end: end}
 	subscriber, err := c.flow.broker.Subscriber(memorybroker.SubscriberConfig{
-		Group: c.name, Topics: c.topics, Partitions: partitions, SettleFault: p.settleFault,
+		Group: c.name, Topics: c.topics, Partitions: partitions, SettleFault: p.settleFault, RedeliveryWindow: patience,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/postridertest"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -86,6 +87,20 @@ func TestEachFault(t *testing.T) {
 		}
 		if len(sent) != len(ids) {
 			t.Errorf("%d messages were published by the handler, want %d", len(sent), len(ids))
+		}
+	})
+}
+
+// TestFlowWarnsOfNothing: what a flow configures gives no reason for a warning, which users would take for one about their service.
+func TestFlowWarnsOfNothing(t *testing.T) {
+	t.Parallel()
+	postridertest.Run(t, func(t *testing.T, f *postridertest.Flow) {
+		newLedger(f)
+		publish(t, f)
+		f.Wait()
+		notes, err := stored.Notes(t.Context(), f.Store(), stored.NoteWindow)
+		if err != nil || len(notes) > 0 {
+			t.Errorf("notes: %v, %v", notes, err)
 		}
 	})
 }

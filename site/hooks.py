@@ -18,7 +18,10 @@ def github_slug(text, separator):
 
 
 def on_page_markdown(markdown, page, config, files, **kwargs):
-    """Links that leave docs lead to the repository."""
+    """Links that leave docs lead to the repository. The first page has no column beside it, and buttons."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation", "toc"]
+        markdown = re.sub(r"^\[.*\)( · \[.*\))+$", lambda m: m[0].replace(") · [", "){ .md-button } [") + "{ .md-button }", markdown, flags=re.M)
     folder = os.path.dirname(page.file.abs_src_path)
 
     def target(match):
@@ -30,19 +33,6 @@ def on_page_markdown(markdown, page, config, files, **kwargs):
 
     parts = FENCE.split(markdown)
     return "".join(p if i % 2 else LINK.sub(target, p) for i, p in enumerate(parts))
-
-
-def on_nav(nav, config, files, **kwargs):
-    """A page that the navigation does not list is below "More", so that none is lost."""
-    from mkdocs.structure.nav import Section
-
-    missing = [f.page for f in files.documentation_pages() if f.page not in nav.pages and f.page is not None]
-    decisions = [p for p in missing if p.file.src_uri.startswith("adr/")]
-    for title, pages in (("More", [p for p in missing if p not in decisions]),):
-        if pages:
-            nav.items.append(Section(title, pages))
-            nav.pages.extend(pages)
-    return nav
 
 
 def on_post_build(config, **kwargs):

@@ -17,7 +17,11 @@ type Order struct{ Number int }
 
 var OrderPlaced = postrider.Define[Order]("order.placed").WithKey(func(o Order) string { return fmt.Sprint("order/", o.Number) })
 
-func run(ctx context.Context, db *sql.DB, ship func(context.Context, postrider.Typed[Order]) error) error {
+func run(ctx context.Context, stop func()) error {
+	db, err := sql.Open("sqlite", "shop.db")
+	if err != nil {
+		return err
+	}
 	if _, err := sqlite.Migrate(ctx, db, sqlite.Config{}, sqlite.Latest); err != nil {
 		return err
 	}
@@ -33,21 +37,24 @@ func run(ctx context.Context, db *sql.DB, ship func(context.Context, postrider.T
 	if err != nil {
 		return err
 	}
-	if err := relay.Handle(shipping, OrderPlaced, ship); err != nil {
+	if err := relay.Handle(shipping, OrderPlaced, func(_ context.Context, m postrider.Typed[Order]) error {
+		fmt.Println("ship order", m.Data.Number)
+		stop() // a service goes on
+		return nil
+	}); err != nil {
 		return err
 	}
-	message, err := OrderPlaced.New(Order{Number: 42})
+	orderPlaced, err := OrderPlaced.New(Order{Number: 42})
 	if err != nil {
 		return err
 	}
-	_, err = shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { // commits the order and its message, or neither
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", 42); err != nil {
+	if _, err := shop.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { // begins, and commits both or neither
+		if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (number INTEGER); INSERT INTO orders VALUES (42)"); err != nil {
 			return err
 		}
-		_, err := shop.Publish(ctx, tx, message)
+		_, err := shop.Publish(ctx, tx, orderPlaced)
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	return shipping.Run(ctx) // delivers in order per key, also what an earlier process left
@@ -55,19 +62,7 @@ func run(ctx context.Context, db *sql.DB, ship func(context.Context, postrider.T
 
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	ship := func(_ context.Context, m postrider.Typed[Order]) error {
-		fmt.Println("ship order", m.Data.Number)
-		stop()
-		return nil
-	}
-	db, err := sql.Open("sqlite", "shop.db")
-	if err == nil {
-		_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (number INTEGER)")
-	}
-	if err == nil {
-		err = run(ctx, db, ship)
-	}
-	if err != nil {
+	if err := run(ctx, stop); err != nil {
 		log.Fatal(err)
 	}
 	// Output: ship order 42
