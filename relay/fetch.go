@@ -279,7 +279,7 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	if len(b.Entries) == 0 && b.Next == p.fetched {
 		return
 	}
-	ticket := p.Read(b, p.fetched.Position)
+	ticket := p.Announce(b, p.fetched.Position)
 	p.fetched = b.Next
 	items := make([]item, len(b.Entries))
 	now := time.Now()
