@@ -43,6 +43,21 @@ func Example() {
 	// sent back: 1
 }
 
+// Send many dead letters back at a limited rate: one first, and the others if it is delivered. Any process may drive the redrive, and
+// one that deadletter.Store.Run runs in does.
+func ExampleStore_StartRedrive() {
+	ctx := context.Background()
+	dead := deadletter.New(memory.New(memory.Config{}))
+	r, err := dead.StartRedrive(ctx, deadletter.Plan{
+		Filter: store.DeadFilter{Relay: "billing"}, Rate: 50, First: true, StopAt: 0.05, By: "ann",
+	})
+	check(err)
+	r, err = dead.Drive(ctx, r.ID, nil)
+	check(err)
+	fmt.Println(r.State, r.Done, "of", r.Selected)
+	// Output: finished 0 of 0
+}
+
 func check(err error) {
 	if err != nil {
 		log.Fatal(err)

@@ -19,8 +19,8 @@ const (
 	guardLife = 30 * 24 * time.Hour
 	// attemptWithin is how long a redrive waits for an attempt of what it has sent before it stops.
 	attemptWithin = 5 * time.Minute
-	// StopFrom is how many first attempts Plan.StopAt needs to stop a redrive.
-	StopFrom = 20
+	// stopFrom is how many first attempts Plan.StopAt needs to stop a redrive.
+	stopFrom = 20
 	// maxUntried is how many messages of a guarded redrive wait for their first attempt at most.
 	maxUntried = 200
 	// guardEvery is how often a guarded redrive reads the outcomes of its messages, stoppedEvery how often while it is stopped.
@@ -95,7 +95,7 @@ func (g *guarded) allow(r *store.Redrive, n store.Redriven, now time.Time) int {
 			return 0
 		}
 	}
-	if g.Made, g.Failed = max(0, r.Done-g.DoneBefore-untried), n.Failing+n.Dead; g.StopAt > 0 && g.Made >= StopFrom && float64(g.Failed) > g.StopAt*float64(g.Made) {
+	if g.Made, g.Failed = max(0, r.Done-g.DoneBefore-untried), n.Failing+n.Dead; g.StopAt > 0 && g.Made >= stopFrom && float64(g.Failed) > g.StopAt*float64(g.Made) {
 		g.Stopped = store.StoppedLimit
 		return 0
 	}

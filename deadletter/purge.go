@@ -143,25 +143,13 @@ func savePurge(ctx context.Context, w store.Writer, p *Purge, first bool) error 
 // ListPurges yields all purges, newest first.
 func (s Store) ListPurges(ctx context.Context) iter.Seq2[Purge, error] {
 	return func(yield func(Purge, error) bool) {
-		for before := ""; ; {
-			var page []store.Document
-			err := s.records.View(ctx, store.Operation{Method: "ListPurges", Doing: "list purges"}, func(r store.Reader) (err error) {
-				page, err = r.Documents(ctx, purgeKind, before, listPage)
-				return err
-			})
-			if err != nil {
-				yield(Purge{}, err)
-				return
+		op := store.Operation{Method: "ListPurges", Doing: "list purges"}
+		for d, err := range stored.ListDocuments(ctx, s.records, op, purgeKind) {
+			var p Purge
+			if err == nil {
+				err = json.Unmarshal(d.Body, &p)
 			}
-			for _, d := range page {
-				var p Purge
-				err := json.Unmarshal(d.Body, &p)
-				if !yield(p, err) || err != nil {
-					return
-				}
-				before = d.ID
-			}
-			if len(page) < listPage {
+			if !yield(p, err) || err != nil {
 				return
 			}
 		}

@@ -19,7 +19,7 @@ type Plan struct {
 	Rate float64
 	// First sends one message, and the others when it was delivered. If it fails, or is not delivered in five minutes, the redrive stops.
 	First bool
-	// StopAt stops the redrive when more than this share of first attempts fail, of StopFrom or more: 0.05 is 5%. 0: nothing stops it.
+	// StopAt stops the redrive when more than this share of at least 20 first attempts fail: 0.05 is 5%. 0: nothing stops it.
 	StopAt float64
 	// By is who decided it, for the record.
 	By string

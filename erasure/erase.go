@@ -21,8 +21,6 @@ const (
 	stepPages = 20
 	// stepLimit is how many parked messages, and dead letters, one transaction erases.
 	stepLimit = 500
-
-	listPage = 100
 )
 
 // page reads on in the log after a sequence. It returns the messages to erase, and the sequence to read on after.
@@ -215,11 +213,12 @@ func (e *Erasure) end(ctx context.Context, w store.Writer) (err error) {
 		return err
 	}
 	e.Value = ""
-	for earlier, err := range all(func(before string) ([]store.Document, error) { return w.Documents(ctx, kind, before, listPage) }) {
-		if earlier.ID == "" {
+	for d, err := range stored.AllDocuments(ctx, w, kind) {
+		if err != nil {
 			return err
 		}
-		if err != nil || !earlier.covered(e) {
+		earlier, err := parse(d)
+		if earlier.ID = d.ID; err != nil || !earlier.covered(e) {
 			continue
 		}
 		if err := earlier.endWith(ctx, w, e); err != nil {
@@ -272,32 +271,15 @@ func resume(ctx context.Context, w store.Writer, parked []store.ErasedParked) er
 
 // List yields all erasures, newest first. One that cannot be read comes as its ID and an error, and the others follow it.
 func (s Store) List(ctx context.Context) iter.Seq2[Erasure, error] {
-	return all(func(before string) (page []store.Document, err error) {
-		err = s.records.View(ctx, store.Operation{Method: "ListErasures", Doing: "list erasures"}, func(r store.Reader) (err error) {
-			page, err = r.Documents(ctx, kind, before, listPage)
-			return err
-		})
-		return page, err
-	})
-}
-
-// all yields the erasures of all pages.
-func all(read func(before string) ([]store.Document, error)) iter.Seq2[Erasure, error] {
 	return func(yield func(Erasure, error) bool) {
-		for before := ""; ; {
-			page, err := read(before)
+		op := store.Operation{Method: "ListErasures", Doing: "list erasures"}
+		for d, err := range stored.ListDocuments(ctx, s.records, op, kind) {
 			if err != nil {
 				yield(Erasure{}, err)
 				return
 			}
-			for _, d := range page {
-				e, err := parse(d)
-				if e.ID = d.ID; !yield(e, err) {
-					return
-				}
-				before = d.ID
-			}
-			if len(page) < listPage {
+			e, err := parse(d)
+			if e.ID = d.ID; !yield(e, err) {
 				return
 			}
 		}

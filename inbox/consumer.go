@@ -160,6 +160,9 @@ func (parkedStore) Fetch(context.Context, string, store.FetchRequest) ([]store.B
 // Name returns the consumer's name.
 func (c *Consumer[Tx]) Name() string { return c.cfg.Name }
 
+// OnDead returns what happens to a key after its blocking message is dead-lettered, see ConsumerConfig.OnDead.
+func (c *Consumer[Tx]) OnDead() relay.OnDead { return c.cfg.OnDead }
+
 // Connected reports whether the last attempt to read from the broker succeeded.
 func (c *Consumer[Tx]) Connected() bool { return c.connected.Load() }
 

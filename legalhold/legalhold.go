@@ -33,12 +33,8 @@ var (
 	ErrReleased = errors.New("the legal hold is released")
 )
 
-const (
-	// releasedKind is that of the documents of holds that are released. Active ones are of store.KindLegalHold.
-	releasedKind = "released legal hold"
-
-	listPage = 100
-)
+// releasedKind is that of the documents of holds that are released. Active ones are of store.KindLegalHold.
+const releasedKind = "released legal hold"
 
 // Hold is a legal hold. It is active until it is released.
 type Hold struct {
@@ -114,35 +110,18 @@ func notActive(ctx context.Context, r store.DocumentReader, id string) error {
 // others follow it.
 func (s Store) List(ctx context.Context) iter.Seq2[Hold, error] {
 	return func(yield func(Hold, error) bool) {
+		op := store.Operation{Method: "ListHolds", Doing: "list legal holds"}
 		for _, kind := range []string{store.KindLegalHold, releasedKind} {
-			if !s.list(ctx, kind, yield) {
-				return
+			for d, err := range stored.ListDocuments(ctx, s.records, op, kind) {
+				if err != nil {
+					yield(Hold{}, err)
+					return
+				}
+				h, err := parse(d)
+				if h.ID = d.ID; !yield(h, err) {
+					return
+				}
 			}
-		}
-	}
-}
-
-// list yields the holds of a kind, and reports whether to go on.
-func (s Store) list(ctx context.Context, kind string, yield func(Hold, error) bool) bool {
-	for before := ""; ; {
-		var page []store.Document
-		err := s.records.View(ctx, store.Operation{Method: "ListHolds", Doing: "list legal holds"}, func(r store.Reader) (err error) {
-			page, err = r.Documents(ctx, kind, before, listPage)
-			return err
-		})
-		if err != nil {
-			yield(Hold{}, err)
-			return false
-		}
-		for _, d := range page {
-			h, err := parse(d)
-			if h.ID = d.ID; !yield(h, err) {
-				return false
-			}
-			before = d.ID
-		}
-		if len(page) < listPage {
-			return true
 		}
 	}
 }

@@ -17,6 +17,3 @@ func (r *Relay) Background(f func(ctx context.Context)) error {
 	r.background = append(r.background, f)
 	return nil
 }
-
-// OnDead returns what happens to a key after its blocking message is dead-lettered, see Config.OnDead.
-func (r *Relay) OnDead() OnDead { return r.cfg.OnDead }

@@ -13,17 +13,17 @@ import (
 func (r *Relay) dueLoop(ctx context.Context) {
 	woken, end := r.store.Subscribe()
 	defer end()
-	failing := false
+	var failing outage
 	for {
 		began := time.Now()
 		again, err := r.dueRound(ctx)
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil:
+			r.logWorking(&failing, time.Now(), "relay reads parked messages again")
+		case ctx.Err() == nil:
 			r.observeFailure(OperationDue, err)
+			r.logFailing(&failing, time.Now(), "relay cannot read parked messages and keeps trying", err)
 		}
-		if err != nil && ctx.Err() == nil && !failing {
-			r.cfg.Logger.Warn("relay cannot read parked messages and keeps trying", "relay", r.cfg.Name, "error", err)
-		}
-		failing = err != nil
 		wait := r.untilDue(began)
 		if again {
 			wait = time.Millisecond

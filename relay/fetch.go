@@ -17,27 +17,27 @@ import (
 func (r *Relay) fetchLoop(ctx context.Context) {
 	woken, end := r.store.Subscribe()
 	defer end()
-	wait, failing := r.cfg.PollMin, false
+	wait := r.cfg.PollMin
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	var arrivals pace
+	var failing outage
 	for by := WokenByPoll; ; {
 		found, again, err := r.fetchRound(ctx, by)
 		arrivals.note(by, found, time.Now())
 		switch {
 		case err != nil:
-			if ctx.Err() == nil && !failing {
-				r.cfg.Logger.Warn("relay cannot read the outbox and keeps trying", "relay", r.cfg.Name, "error", err)
+			if ctx.Err() == nil {
+				r.logFailing(&failing, time.Now(), "relay cannot read the outbox and keeps trying", err)
 			}
-			failing, wait, again = true, r.cfg.PollMax, false
+			wait, again = r.cfg.PollMax, false
 		case found > 0:
 			wait = r.cfg.PollMin
 		default:
 			wait = min(2*wait, r.cfg.PollMax)
 		}
-		if err == nil && failing {
-			failing = false
-			r.cfg.Logger.Info("relay reads the outbox again", "relay", r.cfg.Name)
+		if err == nil {
+			r.logWorking(&failing, time.Now(), "relay reads the outbox again")
 		}
 		if again {
 			if r.life.Err() != nil {
@@ -279,7 +279,7 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 	if len(b.Entries) == 0 && b.Next == p.fetched {
 		return
 	}
-	ticket := p.Read(b, p.fetched.Position)
+	ticket := p.Announce(b, p.fetched.Position)
 	p.fetched = b.Next
 	items := make([]item, len(b.Entries))
 	now := time.Now()

@@ -47,15 +47,11 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	if err != nil {
 		if ctx.Err() == nil {
 			r.observeFailure(OperationLease, err)
-			if r.leaseOutage.failed(asked) {
-				r.cfg.Logger.Warn("relay cannot renew its leases and keeps trying", "relay", r.cfg.Name, "error", err)
-			}
+			r.logFailing(&r.leaseOutage, asked, "relay cannot renew its leases and keeps trying", err)
 		}
 		return soon
 	}
-	if lasted, failures, ended := r.leaseOutage.succeeded(asked); ended {
-		r.cfg.Logger.Info("relay renews its leases again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
-	}
+	r.logWorking(&r.leaseOutage, asked, "relay renews its leases again")
 	free, surplus, stray := r.renewed(view, asked)
 	if len(stray) > 0 { // leases whose grant never arrived here
 		r.removeClaims(stray)

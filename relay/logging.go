@@ -36,6 +36,20 @@ func (o *outage) succeeded(now time.Time) (lasted time.Duration, failures int, e
 	return lasted, failures, true
 }
 
+// logFailing logs an operation that begins to fail.
+func (r *Relay) logFailing(o *outage, now time.Time, text string, err error) {
+	if o.failed(now) {
+		r.cfg.Logger.Warn(text, "relay", r.cfg.Name, "error", err)
+	}
+}
+
+// logWorking logs an operation that works again.
+func (r *Relay) logWorking(o *outage, now time.Time, text string) {
+	if lasted, failures, ended := o.succeeded(now); ended {
+		r.cfg.Logger.Info(text, "relay", r.cfg.Name, "after", lasted, "failures", failures)
+	}
+}
+
 // failureLines is the maximum number of failed attempts that a relay logs per second. The rest are counted.
 const failureLines = 10
 

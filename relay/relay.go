@@ -169,6 +169,9 @@ func (r *Relay) Name() string { return r.cfg.Name }
 // Owner returns how this process is shown to operators.
 func (r *Relay) Owner() store.Owner { return r.owner }
 
+// OnDead returns what happens to a key after its blocking message is dead-lettered, see Config.OnDead.
+func (r *Relay) OnDead() OnDead { return r.cfg.OnDead }
+
 // Run works until ctx ends or Stop is called, and then stops as Stop does, within Config.StopTimeout. It returns nil after an
 // orderly stop; otherwise an error that says what was cut short. If the store does not answer at the start, Run ends with an
 // error, and a new Relay is needed. Later problems with the database or the publisher do not end it: it logs them, waits and

@@ -146,9 +146,7 @@ func (r *Relay) processAnswer(ctx context.Context, batch []*sent, res store.Sett
 	if !answered {
 		return nil
 	}
-	if lasted, failures, ended := r.settleOutage.succeeded(now); ended {
-		r.cfg.Logger.Info("relay records outcomes again", "relay", r.cfg.Name, "after", lasted, "failures", failures)
-	}
+	r.logWorking(&r.settleOutage, now, "relay records outcomes again")
 	r.wakeAfterSettling()
 	return applied
 }
@@ -161,8 +159,8 @@ func (r *Relay) repeatLater(ctx context.Context, s *sent, err error, definite bo
 	if s.partition.Gone() {
 		return
 	}
-	if ctx.Err() == nil && r.settleOutage.failed(time.Now()) {
-		r.cfg.Logger.Warn("relay cannot record outcomes and keeps trying", "relay", r.cfg.Name, "error", err)
+	if ctx.Err() == nil {
+		r.logFailing(&r.settleOutage, time.Now(), "relay cannot record outcomes and keeps trying", err)
 	}
 	if s.tries++; definite && s.tries >= maxRefusals {
 		r.leaseLost(s.partition)

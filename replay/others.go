@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -42,23 +43,17 @@ func (o *others) parked(ctx context.Context, w store.Writer, r *Replay, m *store
 
 // find finds them, those that have ended included: what they have parked may still be there.
 func (o *others) find(ctx context.Context, w store.Writer, r *Replay) error {
-	for before := ""; ; {
-		page, err := w.Documents(ctx, kind, before, listPage)
+	for d, err := range stored.AllDocuments(ctx, w, kind) {
 		if err != nil {
 			return err
 		}
-		for _, d := range page {
-			other, err := parse(d, nil)
-			if err == nil && other.Relay == r.Relay && other.Consumer != r.Consumer {
-				o.found = append(o.found, other)
-			}
-			before = d.ID
-		}
-		if len(page) < listPage {
-			o.read = true
-			return nil
+		other, err := parse(d, nil)
+		if err == nil && other.Relay == r.Relay && other.Consumer != r.Consumer {
+			o.found = append(o.found, other)
 		}
 	}
+	o.read = true
+	return nil
 }
 
 // wait lets a replay wait for parked messages of its relay.

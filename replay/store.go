@@ -19,7 +19,7 @@ import (
 // kind is that of the documents that hold replays.
 const kind = "replay"
 
-const listPage = 100 // replays read at a time
+const purgeLimit = 100 // replays removed in one transaction
 
 // Store is the replays of a store.
 type Store struct{ records store.Records }
@@ -317,24 +317,9 @@ func (s Store) Show(ctx context.Context, id string) (r Replay, err error) {
 // List yields all replays, newest first.
 func (s Store) List(ctx context.Context) iter.Seq2[Replay, error] {
 	return func(yield func(Replay, error) bool) {
-		for before := ""; ; {
-			var page []store.Document
-			op := store.Operation{Method: "ListReplays", Doing: "list replays"}
-			err := s.records.View(ctx, op, func(r store.Reader) (err error) {
-				page, err = r.Documents(ctx, kind, before, listPage)
-				return err
-			})
-			if err != nil {
-				yield(Replay{}, err)
-				return
-			}
-			for _, d := range page {
-				if r, err := parse(d, nil); !yield(r, err) || err != nil {
-					return
-				}
-				before = d.ID
-			}
-			if len(page) < listPage {
+		op := store.Operation{Method: "ListReplays", Doing: "list replays"}
+		for d, err := range stored.ListDocuments(ctx, s.records, op, kind) {
+			if r, err := parse(d, err); !yield(r, err) || err != nil {
 				return
 			}
 		}
@@ -356,7 +341,7 @@ func (s Store) Purge(ctx context.Context, endedFor time.Duration) (n int, err er
 		}
 	}
 	slices.Reverse(ended)
-	ended = ended[:min(len(ended), listPage)]
+	ended = ended[:min(len(ended), purgeLimit)]
 	if len(ended) == 0 {
 		return 0, nil
 	}

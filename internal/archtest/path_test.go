@@ -23,7 +23,7 @@ var steps = []step{
 	{"outbox", "store.Outbox.Insert"},
 	{"outbox", "store.Outbox.Commit"},
 	{"relay", "store.Log.Fetch"},
-	{"relay", "schedule.Partition.Read"},
+	{"relay", "schedule.Partition.Announce"},
 	{"relay", "schedule.Partition.Skip"},
 	{"relay", "schedule.Partition.Admit"},
 	{"relay", "store.Log.Due"},

@@ -50,7 +50,7 @@ func benchmark(b *testing.B, cfg Config, keys int) {
 			read.Entries[i].Message.Sequence = n + int64(i) + 1
 		}
 		read.Next = store.Cursor{Position: n + size}
-		ticket := p.Read(read, n)
+		ticket := p.Announce(read, n)
 		items := make([]Item[int64], size)
 		for i := range items {
 			it := &items[i]

@@ -129,7 +129,7 @@ func (w *world) fetch() bool {
 	for _, seq := range all {
 		b.Entries = append(b.Entries, store.Entry{Message: &postrider.Message{Sequence: seq}})
 	}
-	ticket := w.p.Read(b, w.fetched.Position)
+	ticket := w.p.Announce(b, w.fetched.Position)
 	v := w.s.BeginView()
 	defer w.s.EndView(v)
 	w.lookUp(v)

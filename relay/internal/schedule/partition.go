@@ -115,9 +115,9 @@ func (p *Partition[M]) RecordedUntil(mark uint64) bool {
 
 func (p *Partition[M]) advance() { p.cursorMoved = p.tracker.advance() || p.cursorMoved }
 
-// Read announces a batch that was read after a position. It returns the ticket of its first message; the others follow by
-// one. Each of them is then passed to Admit or Skip.
-func (p *Partition[M]) Read(b *store.Batch, after int64) (ticket uint64) {
+// Announce adds a batch that was read after a position to the order of the log. It returns the ticket of its first message; the
+// others follow by one. Each of them is then passed to Admit or Skip.
+func (p *Partition[M]) Announce(b *store.Batch, after int64) (ticket uint64) {
 	return p.tracker.add(b, after)
 }
 

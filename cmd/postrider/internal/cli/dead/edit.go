@@ -137,7 +137,7 @@ func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64,
 	if payload != nil && isJSON(l.Message) && !json.Valid(payload) {
 		return program.Usagef("the new payload is not JSON, and the message's content type says that it is (%s)", l.Message.ContentType)
 	}
-	diff := deadletter.Diff(l.Message.Payload, l.Message.Headers, edited.Payload, edited.Headers)
+	diff := diffOf(l.Message.Payload, l.Message.Headers, edited.Payload, edited.Headers)
 	if len(diff) == 0 {
 		fmt.Fprintln(p.Stdout, "nothing differs; nothing was done")
 		return nil

@@ -111,7 +111,7 @@ func (p commands) writeEdits(l store.DeadLetter, edits []store.Edited) {
 			payload, headers = edits[i+1].Payload, edits[i+1].Headers
 		}
 		fmt.Fprintf(p.Stdout, "\nedited %s by %s: %s\n", output.Moment(e.At), output.Printable(e.By), output.Printable(e.Why))
-		p.writeDiff(deadletter.Diff(e.Payload, e.Headers, payload, headers))
+		p.writeDiff(diffOf(e.Payload, e.Headers, payload, headers))
 	}
 }
 
