@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -94,6 +95,7 @@ type history struct {
 	calm      bool    // moreover there is one process, and its store is fast
 	operators bool    // there are operators who intervene
 	tx        bool    // handlers have transactions, and run a side effect in each
+	batched   bool    // they have batches, too
 	faults    float64 // how often an operation of the store fails
 	cfg       relay.Config
 
@@ -138,7 +140,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	if c.oneIn(3) {
 		h.cfg.Publisher, h.cfg.MaxBatch = publisherFunc(h.receive), pick(c, 1, 3, 100)
 	} else if h.tx = c.oneIn(2); h.tx {
-		h.cfg.Topics, h.cfg.TxBatch = []string{"t"}, pick(c, 1, 3, 100)
+		h.cfg.Topics, h.cfg.TxBatch, h.batched = []string{"t"}, pick(c, 1, 3, 100), c.oneIn(2)
 	}
 	return h
 }
@@ -172,6 +174,10 @@ func (h *history) startProcess() {
 	l := &connection{Store: h.store, h: h}
 	r := h.relayOn(l, h.cfg)
 	switch {
+	case h.batched:
+		if err := relay.HandleTxBatch(r, []string{"t"}, h.beginBatch); err != nil {
+			h.t.Fatal(err)
+		}
 	case h.tx:
 		if err := relay.HandleTxFunc(r, "t", h.handleTx); err != nil {
 			h.t.Fatal(err)
@@ -191,12 +197,59 @@ func (h *history) handleTx(ctx context.Context, tx *memory.Tx, m *postrider.Mess
 	if err := h.handle(ctx, m); err != nil {
 		return err
 	}
-	return h.store.Insert(ctx, tx, []*postrider.Message{{ID: m.ID, Type: "effect", Topic: "effects", Time: time.Now()}})
+	return h.store.Insert(ctx, tx, []*postrider.Message{effectOf(m)})
 }
 
-// effects counts the side effects of each message.
-func (h *history) effects() map[string]int {
-	out := make(map[string]int)
+func effectOf(m *postrider.Message) *postrider.Message {
+	return &postrider.Message{ID: m.ID, Type: "effect", Topic: "effects", Key: m.Key, Time: time.Now()}
+}
+
+// historyBatch is a batch with the side effects of handleTx at its end.
+type historyBatch struct {
+	*history
+	tx      *memory.Tx
+	handled []*postrider.Message
+}
+
+func (h *history) beginBatch(ctx context.Context, tx *memory.Tx, msgs []*postrider.Message) (relay.Batch, error) {
+	return &historyBatch{h, tx, nil}, h.batchFails(ctx, msgs)
+}
+
+// batchFails is the outcome of the beginning or the end of a batch with some messages: most succeed. A message that fails alone may become a
+// dead letter.
+func (h *history) batchFails(ctx context.Context, msgs []*postrider.Message) error {
+	if h.quiet.Load() || !h.destChance.oneIn(15) || len(msgs) == 0 {
+		return nil
+	}
+	if len(msgs) == 1 {
+		h.leaves(msgs[0].ID)
+	}
+	if h.destChance.oneIn(4) {
+		panic("a batch panics")
+	}
+	return cmp.Or(work(ctx, h.destChance.upTo(3*time.Second)), errBoom)
+}
+
+func (b *historyBatch) Handle(ctx context.Context, m *postrider.Message) error {
+	err := b.handle(ctx, m)
+	b.handled = append(b.handled, m)
+	return err
+}
+
+func (b *historyBatch) End(ctx context.Context) error {
+	if err := b.batchFails(ctx, b.handled); err != nil || len(b.handled) == 0 {
+		return err
+	}
+	var effects []*postrider.Message
+	for _, m := range b.handled {
+		effects = append(effects, effectOf(m))
+	}
+	return b.store.Insert(ctx, b.tx, effects)
+}
+
+// effects returns the messages that have had side effects, by key, in the order of those.
+func (h *history) effects() map[string][]string {
+	out := make(map[string][]string)
 	for p := range 3 {
 		batches, err := h.store.Fetch(h.t.Context(), "", store.FetchRequest{
 			Partitions: []store.FetchPartition{{LeaseRef: store.LeaseRef{Partition: p}}}, Limit: 1_000_000, MaxBytes: 1 << 30,
@@ -206,8 +259,8 @@ func (h *history) effects() map[string]int {
 		}
 		for _, b := range batches {
 			for _, rec := range b.Entries {
-				if rec.Message.Topic == "effects" {
-					out[rec.Message.ID]++
+				if m := rec.Message; m.Topic == "effects" {
+					out[m.Key] = append(out[m.Key], m.ID)
 				}
 			}
 		}
