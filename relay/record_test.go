@@ -106,12 +106,8 @@ func (h *history) result() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	died := h.dead()
-	known, effects, happened := make(map[string]bool), make(map[string]int), h.effects()
-	for _, ids := range happened {
-		for _, id := range ids {
-			effects[id]++
-		}
-	}
+	known := make(map[string]bool)
+	happened, effects := h.effects()
 	alive := int64(0) // those without a dead letter
 	for _, key := range slices.Sorted(maps.Keys(h.published)) {
 		for _, id := range h.published[key] {
