@@ -94,6 +94,7 @@ type history struct {
 	calm      bool    // moreover there is one process, and its store is fast
 	operators bool    // there are operators who intervene
 	tx        bool    // handlers have transactions, and run a side effect in each
+	batched   bool    // they have batches, too
 	faults    float64 // how often an operation of the store fails
 	cfg       relay.Config
 
@@ -138,7 +139,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 	if c.oneIn(3) {
 		h.cfg.Publisher, h.cfg.MaxBatch = publisherFunc(h.receive), pick(c, 1, 3, 100)
 	} else if h.tx = c.oneIn(2); h.tx {
-		h.cfg.Topics, h.cfg.TxBatch = []string{"t"}, pick(c, 1, 3, 100)
+		h.cfg.Topics, h.cfg.TxBatch, h.batched = []string{"t"}, pick(c, 1, 3, 100), c.oneIn(2)
 	}
 	return h
 }
@@ -172,6 +173,10 @@ func (h *history) startProcess() {
 	l := &connection{Store: h.store, h: h}
 	r := h.relayOn(l, h.cfg)
 	switch {
+	case h.batched:
+		if err := relay.HandleTxBatch(r, []string{"t"}, h.beginBatch); err != nil {
+			h.t.Fatal(err)
+		}
 	case h.tx:
 		if err := relay.HandleTxFunc(r, "t", h.handleTx); err != nil {
 			h.t.Fatal(err)
@@ -184,35 +189,6 @@ func (h *history) startProcess() {
 	go func() { p.done <- r.Run(ctx) }()
 	h.processes = append(h.processes, p)
 	h.note("process %s starts", r.Owner().ID)
-}
-
-// handleTx runs a side effect: it publishes a message on another topic.
-func (h *history) handleTx(ctx context.Context, tx *memory.Tx, m *postrider.Message) error {
-	if err := h.handle(ctx, m); err != nil {
-		return err
-	}
-	return h.store.Insert(ctx, tx, []*postrider.Message{{ID: m.ID, Type: "effect", Topic: "effects", Time: time.Now()}})
-}
-
-// effects counts the side effects of each message.
-func (h *history) effects() map[string]int {
-	out := make(map[string]int)
-	for p := range 3 {
-		batches, err := h.store.Fetch(h.t.Context(), "", store.FetchRequest{
-			Partitions: []store.FetchPartition{{LeaseRef: store.LeaseRef{Partition: p}}}, Limit: 1_000_000, MaxBytes: 1 << 30,
-		})
-		if err != nil {
-			h.t.Fatalf("read the log: %v", err)
-		}
-		for _, b := range batches {
-			for _, rec := range b.Entries {
-				if rec.Message.Topic == "effects" {
-					out[rec.Message.ID]++
-				}
-			}
-		}
-	}
-	return out
 }
 
 // endProcess stops a process, or lets it crash: it continues for a minute, as one that was cut off does, but nothing it does

@@ -106,7 +106,8 @@ func (h *history) result() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	died := h.dead()
-	known, effects := make(map[string]bool), h.effects()
+	known := make(map[string]bool)
+	happened, effects := h.effects()
 	alive := int64(0) // those without a dead letter
 	for _, key := range slices.Sorted(maps.Keys(h.published)) {
 		for _, id := range h.published[key] {
@@ -132,6 +133,9 @@ func (h *history) result() {
 		delivered := slices.DeleteFunc(slices.Clone(h.delivered[key]), gone)
 		if !slices.Equal(published, delivered) {
 			h.t.Errorf("out of order: key %s\npublished %v\ndelivered %v (each when it was first)", key, published, delivered)
+		}
+		if took := slices.DeleteFunc(slices.Clone(happened[key]), gone); h.tx && !slices.Equal(published, took) {
+			h.t.Errorf("out of order: key %s\npublished %v\neffects   %v", key, published, took)
 		}
 	}
 	for id := range h.times {

@@ -63,7 +63,7 @@ func exploreRandom(t *testing.T, d saga.Definition[order], seed uint64, random *
 		t.Fatal(err)
 	}
 	e := newExplorer(t, newModel(compiled, policy(2)), input)
-	e.limit, e.duplicates, e.cancels, e.verbs = limit, random.IntN(2), random.IntN(2), random.IntN(2)
+	e.limit, e.duplicates, e.cancels, e.verbs = limit, random.IntN(2), random.IntN(2), random.IntN(3)
 	e.anyOrder = random.IntN(2) == 0
 	found, history := e.explore()
 	if history != "" {

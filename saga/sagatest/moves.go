@@ -197,12 +197,14 @@ func (e *explorer) operators(w *world) (found []move) {
 func (e *explorer) done(path string) move {
 	return move{"an operator says done " + path, func(w *world) error {
 		w.verbs++
+		before := w.inst.State.Steps[path]
+		again := before != nil && before.ByHand // it is refused
 		v := machine.Verb{Kind: machine.VerbDone, Step: path, Actor: "operator", Reason: "explored"}
 		if err := w.input(e.model, machine.Input{Verb: &v}); err != nil {
 			return err
 		}
 		step := w.step(e.model, path)
-		if st := w.inst.State.Steps[path]; st != nil && st.ByHand && (step.Kind == machine.Request || step.Kind == machine.Local || step.Kind == machine.Child) {
+		if st := w.inst.State.Steps[path]; st != nil && st.ByHand && !again && (step.Kind == machine.Request || step.Kind == machine.Local || step.Kind == machine.Child) {
 			w.byHand[path]++
 		}
 		return nil
@@ -237,6 +239,7 @@ func (e *explorer) undone(path string) move {
 		}
 		r := w.record(message{run: w.inst.Run, path: path, sentAs: w.inst.State.Steps[path].SentAs})
 		r.undone, r.state = r.done, store.SagaStepUndone // also if it has not happened yet: the operator makes sure that it will not
+		w.byHand[path] = 0
 		return nil
 	}}
 }

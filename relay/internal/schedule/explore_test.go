@@ -30,7 +30,7 @@ const (
 	commit     // the first arg messages of transaction n
 	commitTold // all of them, without an answer: applied, or not
 	commitLost
-	commitRefused // the first arg messages of transaction n, of which one is parked: an operator's decision takes precedence
+	commitRefused // the first arg messages of transaction n, of which one was parked until an operator discarded it
 	undoPostponed // transaction n fails at message arg
 	undoIsolate   // transaction n fails at message arg or a later one
 	undoDead
@@ -134,7 +134,7 @@ func (w *world) callEnds(add func(kind actionKind, n, arg int)) {
 		}
 		for i := range batch {
 			add(commit, n, i+1)
-			if slices.ContainsFunc(batch[:i+1], func(it *Item[int64]) bool { return it.parked }) {
+			if slices.ContainsFunc(batch[:i+1], func(it *Item[int64]) bool { return it.parked }) && batch[0].partition == w.p {
 				add(commitRefused, n, i+1)
 			}
 			add(undoPostponed, n, i)

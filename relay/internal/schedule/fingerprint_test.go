@@ -27,7 +27,7 @@ func (w *world) fingerprint() [16]byte {
 			b.print(d.cursor, d.number, d.delivered, d.parked, d.dead, d.held)
 		}
 	}
-	b.print(w.fetched, w.applied, w.released, w.stage, w.lost > 0, w.used, w.final, w.delivered)
+	b.print(w.fetched, w.applied, w.released, w.stage, w.lost > 0, w.used, w.final, w.delivered, w.discarded)
 	if w.sent != nil {
 		b.print("sent", *w.sent)
 	}

@@ -47,6 +47,8 @@ type world struct {
 	// final are messages that were delivered or dead-lettered; delivered counts by message.
 	final     map[int64]bool
 	delivered map[int64]int
+	// discarded by an operator while they were in a transaction, which is refused.
+	discarded map[int64]bool
 	err       error
 }
 
@@ -68,7 +70,7 @@ func newWorld(sc *scenario) *world {
 	w := &world{
 		scenario: sc, now: time.Unix(0, 0), s: New[int64](sc.cfg),
 		db:    &database{parked: make(map[int64]row), dead: make(map[int64]bool), held: make(map[string]heldRow)},
-		final: make(map[int64]bool), delivered: make(map[int64]int),
+		final: make(map[int64]bool), delivered: make(map[int64]int), discarded: make(map[int64]bool),
 	}
 	w.lease()
 	return w
@@ -214,6 +216,7 @@ func (w *world) mayCall(seq int64, before []*Item[int64]) {
 	_, parked := w.db.parked[seq]
 	_, dead := w.db.dead[seq]
 	switch {
+	case w.discarded[seq]: // the commit will be refused
 	case w.final[seq] && w.lost == 0, w.cfg.Transactions && w.delivered[seq] > 0:
 		w.failf("message %d is called again", seq)
 	case dead:

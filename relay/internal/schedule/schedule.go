@@ -101,7 +101,7 @@ func (s *Schedule[M]) Calls() int { return len(s.batches) }
 func (s *Schedule[M]) Take(batch []*Item[M], room int, now time.Time) (_ []*Item[M], ended *Partition[M]) {
 	bytes := s.cfg.TakeBytes
 	if s.cfg.Transactions {
-		room = 1 // one parked message, or whatever takeTx takes
+		room = 1 // one parked message, or the next transaction
 	}
 	for len(batch) < room && s.Ready() > 0 && bytes > 0 {
 		u := s.next()

@@ -12,7 +12,6 @@ const (
 	committed commitResult = iota
 	uncertainApplied
 	uncertainNot
-	refused // because a message was not parked, but is again
 )
 
 // takeBatch ends a call.
@@ -32,7 +31,8 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 	case commitLost:
 		w.commit(n, len(w.calls[n]), uncertainNot)
 	case commitRefused:
-		w.commit(n, arg, refused)
+		w.discard(w.calls[n])
+		w.commit(n, arg, committed)
 	case undoPostponed:
 		w.undone(n, arg, Postponed)
 	case undoDead:
@@ -43,6 +43,15 @@ func (w *world) doTx(kind actionKind, n, arg int) {
 	case cutOff:
 		w.s.Undone(w.takeBatch(n), 0, nil)
 	}
+}
+
+// discard lets an operator discard the first parked message of a transaction while it is under way.
+func (w *world) discard(batch []*Item[int64]) {
+	seq := batch[slices.IndexFunc(batch, func(it *Item[int64]) bool { return it.parked })].Sequence
+	delete(w.db.parked, seq)
+	w.db.dead[seq], w.discarded[seq] = false, true
+	w.finish(seq, Dead)
+	w.before = nil // a decision is durable
 }
 
 // undone ends a transaction because a message failed.
@@ -65,7 +74,7 @@ func (w *world) commit(n, done int, how commitResult) {
 		return
 	}
 	for _, seq := range out.Removed {
-		if _, parked := w.db.parked[seq]; !parked || how == refused {
+		if _, parked := w.db.parked[seq]; !parked {
 			w.s.NotParked(batch, out)
 			return
 		}
@@ -85,7 +94,7 @@ func (w *world) commit(n, done int, how commitResult) {
 		released = w.db.apply(&out.Settlement)
 		for _, it := range handled {
 			for earlier := int64(1); earlier < it.Sequence; earlier++ {
-				if w.keys[earlier-1] == it.Key && !w.recorded(earlier) && slices.Contains(w.commits[:w.visible[w.stage]], earlier) {
+				if it.Key != "" && w.keys[earlier-1] == it.Key && !w.recorded(earlier) && slices.Contains(w.commits[:w.visible[w.stage]], earlier) {
 					w.failf("message %d is committed before message %d of its key", it.Sequence, earlier)
 				}
 			}

@@ -26,8 +26,8 @@ func (d *Definition) migrate(p Policy, in *Instance, v *Verb) (out Output, refus
 	default:
 		if err := d.Takes(v.From, t.s); err != nil {
 			t.refuse("%v", err)
-		} else if err := d.upgrade(v.From.Version, in); err != nil {
-			t.refuse("version %d cannot read the data: %v", d.Version, err)
+		} else if err := d.upgrade(p, v.From.Version, in); err != nil {
+			t.refuse("version %d cannot take the data: %v", d.Version, err)
 		}
 	}
 	if t.out.Refused == "" {
@@ -69,7 +69,7 @@ func (d *Definition) takes(from, to []*Step, s *State) error {
 }
 
 // upgrade makes the data of an instance those of this version.
-func (d *Definition) upgrade(from int, in *Instance) error {
+func (d *Definition) upgrade(p Policy, from int, in *Instance) error {
 	text := in.Data
 	if d.Upgrade != nil {
 		var err error
@@ -77,11 +77,14 @@ func (d *Definition) upgrade(from int, in *Instance) error {
 			return err
 		}
 	}
-	_, err := d.Decode(text)
-	if err == nil {
-		in.Data = text
+	if _, err := d.Decode(text); err != nil {
+		return err
 	}
-	return err
+	if size := in.State.size(text); p.MaxState > 0 && size > p.MaxState && len(text) > len(in.Data) {
+		return fmt.Errorf("they would have %d bytes, more than MaxState (%d)", size, p.MaxState)
+	}
+	in.Data = text
+	return nil
 }
 
 // Upgrade makes the data of an instance of another version those of this one, as JSON.

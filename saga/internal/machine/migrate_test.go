@@ -103,11 +103,16 @@ func TestMigrateData(t *testing.T) {
 	for name, upgrade := range map[string]Upgrade{
 		"fails":         func(int, json.RawMessage) (json.RawMessage, error) { return nil, errors.New("no") },
 		"makes rubbish": func(int, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{`), nil },
+		"makes too much": func(int, json.RawMessage) (json.RawMessage, error) {
+			return json.Marshal(map[string]string{"text": strings.Repeat("x", 200)})
+		},
 		"makes nothing": func(int, json.RawMessage) (json.RawMessage, error) { return nil, nil },
 	} {
 		to.Upgrade = upgrade
-		got, out, err := to.Advance(testPolicy, in, migrating(first, 2))
-		if err != nil || !strings.Contains(out.Refused, "cannot read the data") || string(got.Data) != `{"n":1}` {
+		small := testPolicy
+		small.MaxState = 200
+		got, out, err := to.Advance(small, in, migrating(first, 2))
+		if err != nil || !strings.Contains(out.Refused, "cannot take the data") || string(got.Data) != `{"n":1}` {
 			t.Errorf("an Upgrade that %s: refused %q (%v), and the data are %s", name, out.Refused, err, got.Data)
 		}
 	}
