@@ -29,11 +29,11 @@ func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
 	})}
 	faults := s.Faults()
 	provoke(faults)
-	prometheustest.Await(t, "alerts to fire", func() string { return p.silent(faults) })
-	prometheustest.Await(t, "data of the dashboards", p.emptyPanel)
-	prometheustest.Await(t, "right numbers", p.wrongNumber)
+	prometheustest.Await(t, "alerts to fire", func() []string { return p.silent(faults) })
+	prometheustest.Await(t, "data of the dashboards", p.emptyPanels)
+	prometheustest.Await(t, "right numbers", p.wrongNumbers)
 	fix(faults)
-	prometheustest.Await(t, "alerts to end", func() string { return p.notEnded(faults) })
+	prometheustest.Await(t, "alerts to end", func() []string { return p.notEnded(faults) })
 }
 
 // lasting are the alerts that fire for as long as their fault lasts.
@@ -47,19 +47,19 @@ type prometheus struct {
 	*prometheustest.Server
 }
 
-// emptyPanel returns a query of the dashboards without data, "" if there is none.
-func (p *prometheus) emptyPanel() string {
+// emptyPanels returns the queries of the dashboards without data.
+func (p *prometheus) emptyPanels() (empty []string) {
 	p.t.Helper()
 	for _, d := range dashboard.All() {
 		for _, panel := range d.Panels {
 			for _, q := range panel.Queries {
 				if p.Count(q.All()) == 0 {
-					return d.Title + ", " + panel.Title + ": " + q.Expr
+					empty = append(empty, d.Title+", "+panel.Title+": "+q.Expr)
 				}
 			}
 		}
 	}
-	return ""
+	return empty
 }
 
 // rightNumbers are what panels show under the faults, although two processes export them: the value of the series with a label.
@@ -89,8 +89,8 @@ var rightNumbers = []struct {
 	{"Breakers that are not closed", "state", "open", 1},
 }
 
-// wrongNumber returns a panel that shows another number than is right, "" if there is none.
-func (p *prometheus) wrongNumber() string {
+// wrongNumbers returns the panels that show another number than is right.
+func (p *prometheus) wrongNumbers() (wrong []string) {
 	p.t.Helper()
 	for _, want := range rightNumbers {
 		highest := -1.0
@@ -100,10 +100,10 @@ func (p *prometheus) wrongNumber() string {
 			}
 		}
 		if highest != want.want {
-			return fmt.Sprintf("%s of %s is %v, want %v", want.panel, want.value, highest, want.want)
+			wrong = append(wrong, fmt.Sprintf("%s of %s is %v, want %v", want.panel, want.value, highest, want.want))
 		}
 	}
-	return ""
+	return wrong
 }
 
 // queryOf returns the first query of a panel.
@@ -120,30 +120,30 @@ func queryOf(t *testing.T, title string) dashboard.Query {
 	return dashboard.Query{}
 }
 
-// silent returns an alert that does not fire, or whose receiver was not told.
-func (p *prometheus) silent(faults []scenario.Fault) string {
+// silent returns the alerts that do not fire, or whose receiver was not told.
+func (p *prometheus) silent(faults []scenario.Fault) (silent []string) {
 	p.t.Helper()
 	for _, f := range faults {
 		for _, a := range f.Alerts {
 			if lasting.MatchString(a.Name) && (p.Count(of(a)) == 0 || !p.told("firing", a)) {
-				return f.Name + ": " + a.Name
+				silent = append(silent, f.Name+": "+a.Name)
 			}
 		}
 	}
-	return ""
+	return silent
 }
 
-// notEnded returns an alert that still fires, or whose receiver does not know that it has ended.
-func (p *prometheus) notEnded(faults []scenario.Fault) string {
+// notEnded returns the alerts that still fire, or whose receiver does not know that they have ended.
+func (p *prometheus) notEnded(faults []scenario.Fault) (firing []string) {
 	p.t.Helper()
 	for _, f := range faults {
 		for _, a := range f.Alerts {
 			if lasting.MatchString(a.Name) && (p.Count(of(a)) > 0 || !p.told("resolved", a)) {
-				return f.Name + ": " + a.Name
+				firing = append(firing, f.Name+": "+a.Name)
 			}
 		}
 	}
-	return ""
+	return firing
 }
 
 // inhibited are the alerts that another one explains, of which receivers need not be told.

@@ -171,11 +171,11 @@ func (s *System) Watch(t *telemetry.Telemetry) {
 }
 
 // sized is a store in memory that reports the size of a table, as databases do.
-type sized struct{ store.StatusReader }
+type sized struct{ telemetry.Store }
 
 // Status implements store.StatusReader.
 func (s sized) Status(ctx context.Context) (store.Status, error) {
-	st, err := s.StatusReader.Status(ctx)
+	st, err := s.Store.Status(ctx)
 	st.Tables = []store.TableSize{{Table: "log", Bytes: 1 << 20}}
 	return st, err
 }
