@@ -96,6 +96,12 @@ func (t *Telemetry) WatchStore(of StoreOf) (stop func()) {
 	}
 }
 
+// AuditFailed returns the function for admin.Config.AuditFailed.
+func (t *Telemetry) AuditFailed(storeName string) func(error) {
+	failures := t.counter("postrider_audit_failures_total", storeName)
+	return func(error) { failures.add(1) }
+}
+
 // now returns the time on a store's clock, as far as is known.
 func (t *Telemetry) now(name string) time.Time {
 	t.mu.Lock()

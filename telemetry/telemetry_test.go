@@ -138,6 +138,7 @@ func TestCountersAreExportedFromTheStart(t *testing.T) {
 	w.Relay(telemetry.RelayOf{Store: "main", Relay: "r"})
 	w.Consumer("main", "c")
 	w.Outbox("main")
+	w.AuditFailed("main")
 	w.Operations().BreakerChanged("payment", "", "closed")
 	lines := w.scrape()
 	for _, m := range telemetry.Metrics() {

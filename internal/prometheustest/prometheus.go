@@ -46,7 +46,7 @@ func Start(t testing.TB, c Config) *Server {
 	}
 	dir, port := t.TempDir(), servertest.Port(t)
 	config := fmt.Sprintf("global: {scrape_interval: %s, evaluation_interval: %s}\nrule_files: [rules.yml]\nscrape_configs:\n"+
-		"  - {job_name: postrider, static_configs: [{targets: [%s]}]}\n", evaluations, evaluations, strings.Join(targets, ", "))
+		"  - {job_name: postrider, static_configs: [{targets: [%s]}]}\n", scrapes, evaluations, strings.Join(targets, ", "))
 	if c.Alerts != nil {
 		config += fmt.Sprintf("alerting:\n  alertmanagers:\n    - static_configs: [{targets: [%q]}]\n", c.Alerts.address)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
@@ -71,6 +72,16 @@ func (s *System) deliveryFaults() []Fault {
 			Name: "no relay takes a topic", Alerts: []Alert{{"PostriderUnrouted", "store", mainStore}},
 			Provoke: func() { s.send("nobody", "k", "t") },
 		},
+		{
+			Name: "audit cannot be written", Alerts: []Alert{{"PostriderAuditFailing", "store", mainStore}},
+			Provoke: func() {
+				s.main.fails.set("audit", true)
+				if s.reveal() == nil {
+					s.tb.Error("hidden values were shown without an entry in the audit")
+				}
+			},
+			Fix: func() { s.main.fails.set("audit", false); must(s.tb, s.reveal()) },
+		},
 	}
 }
 
@@ -85,6 +96,15 @@ func (s *System) SlowFaults() []Fault {
 			Provoke: func() { s.send("keys", "other", "rejected") }, Fix: func() { s.discard("keys") },
 		},
 	}
+}
+
+// reveal asks for the hidden values of the first dead letter, if there is one.
+func (s *System) reveal() error {
+	_, _, err := s.admin.Reveal(s.tb.Context(), admin.Principal{Issuer: "scenario", Subject: operator, Role: admin.Admin}, 1, reason)
+	if errors.Is(err, deadletter.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (s *System) startMails() { s.start(s.main, "mails", relay.Config{}) }

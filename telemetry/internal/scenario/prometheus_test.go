@@ -18,8 +18,7 @@ import (
 // TestDashboardsAndAlertsInPrometheus: in a Prometheus that scrapes two processes of a system under load, each query of the dashboards
 // returns data, and the right numbers. Alerts fire, and end after what their runbooks say; receivers of Alertmanager are told both, with
 // the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their fault lasts, on any machine.
-func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
-	t.Parallel()
+func TestDashboardsAndAlertsInPrometheus(t *testing.T) { // not in parallel: the tests in virtual time leave it no processor
 	w, second := newWorld(t), newWorld(t)
 	s := scenario.Start(t, w.config(500*time.Millisecond))
 	s.Watch(second.Telemetry)
