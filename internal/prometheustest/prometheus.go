@@ -53,7 +53,8 @@ func Start(t testing.TB, c Config) *Server {
 	write(t, filepath.Join(dir, "rules.yml"), Shortened(t, c.Rules))
 	write(t, filepath.Join(dir, "prometheus.yml"), config)
 	run(t, servertest.Get(t, servertest.PrometheusBin), "--config.file="+filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
+		"--enable-feature=exemplar-storage")
 	return &Server{t, fmt.Sprintf("http://127.0.0.1:%d", port)}
 }
 
@@ -91,31 +92,14 @@ type Value struct {
 // Query returns what a query returns now, nothing while Prometheus starts.
 func (s *Server) Query(expr string) (values []Value) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/api/v1/query?query="+url.QueryEscape(expr), nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return nil
-	}
-	var answer struct {
-		Error string
-		Data  struct {
-			Result []struct {
-				Metric map[string]string
-				Value  [2]any
-			}
+	var data struct {
+		Result []struct {
+			Metric map[string]string
+			Value  [2]any
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
-		s.t.Fatalf("query %s: %v %s", expr, err, answer.Error)
-	}
-	for _, r := range answer.Data.Result {
+	s.get("query", url.Values{"query": {expr}}, &data)
+	for _, r := range data.Result {
 		v, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
 		if err != nil {
 			s.t.Fatalf("query %s: %v", expr, err)
@@ -123,6 +107,48 @@ func (s *Server) Query(expr string) (values []Value) {
 		values = append(values, Value{r.Metric, v})
 	}
 	return values
+}
+
+// Exemplars returns the labels of the exemplars of a query in the last hour.
+func (s *Server) Exemplars(expr string) (labels []map[string]string) {
+	s.t.Helper()
+	var data []struct {
+		Exemplars []struct{ Labels map[string]string }
+	}
+	now := time.Now()
+	s.get("query_exemplars", url.Values{
+		"query": {expr}, "start": {now.Add(-time.Hour).Format(time.RFC3339)}, "end": {now.Add(time.Minute).Format(time.RFC3339)},
+	}, &data)
+	for _, of := range data {
+		for _, e := range of.Exemplars {
+			labels = append(labels, e.Labels)
+		}
+	}
+	return labels
+}
+
+// get reads the data of an answer of the API, none while Prometheus starts.
+func (s *Server) get(what string, parameters url.Values, data any) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/api/v1/"+what+"?"+parameters.Encode(), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return
+	}
+	answer := struct {
+		Error string
+		Data  any
+	}{Data: data}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
+		s.t.Fatalf("%s %v: %v %s", what, parameters, err, answer.Error)
+	}
 }
 
 // Count returns the number of series that a query returns now.

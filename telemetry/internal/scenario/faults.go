@@ -72,16 +72,20 @@ func (s *System) deliveryFaults() []Fault {
 			Name: "no relay takes a topic", Alerts: []Alert{{"PostriderUnrouted", "store", mainStore}},
 			Provoke: func() { s.send("nobody", "k", "t") },
 		},
-		{
-			Name: "audit cannot be written", Alerts: []Alert{{"PostriderAuditFailing", "store", mainStore}},
-			Provoke: func() {
-				s.main.fails.set("audit", true)
-				if s.reveal() == nil {
-					s.tb.Error("hidden values were shown without an entry in the audit")
-				}
-			},
-			Fix: func() { s.main.fails.set("audit", false); must(s.tb, s.reveal()) },
+	}
+}
+
+// auditFault is that of the administration.
+func (s *System) auditFault() Fault {
+	return Fault{
+		Name: "audit cannot be written", Alerts: []Alert{{"PostriderAuditFailing", "store", mainStore}},
+		Provoke: func() {
+			s.main.fails.set("audit", true)
+			if s.reveal() == nil {
+				s.tb.Error("hidden values were shown without an entry in the audit")
+			}
 		},
+		Fix: func() { s.main.fails.set("audit", false); must(s.tb, s.reveal()) },
 	}
 }
 

@@ -6,9 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/postrider/postrider/internal/prometheustest"
 	"github.com/postrider/postrider/telemetry/internal/dashboard"
@@ -16,10 +20,12 @@ import (
 )
 
 // TestDashboardsAndAlertsInPrometheus: in a Prometheus that scrapes two processes of a system under load, each query of the dashboards
-// returns data, and the right numbers. Alerts fire, and end after what their runbooks say; receivers of Alertmanager are told both, with
-// the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their fault lasts, on any machine.
+// returns data, and the right numbers, and exemplars lead to traces. Alerts fire, and end after what their runbooks say; receivers of
+// Alertmanager are told both, with the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their
+// fault lasts, on any machine.
 func TestDashboardsAndAlertsInPrometheus(t *testing.T) { // not in parallel: the tests in virtual time leave it no processor
-	w, second := newWorld(t), newWorld(t)
+	spans := tracetest.NewSpanRecorder()
+	w, second := newTracedWorld(t, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))), newWorld(t)
 	s := scenario.Start(t, w.config(500*time.Millisecond))
 	s.Watch(second.Telemetry)
 	alerts := prometheustest.StartAlertmanager(t, readFile(t, "../../../deploy/prometheus/alertmanager.example.yml"), "http://127.0.0.1:8080")
@@ -31,8 +37,24 @@ func TestDashboardsAndAlertsInPrometheus(t *testing.T) { // not in parallel: the
 	prometheustest.Await(t, "alerts to fire", func() []string { return p.silent(faults) })
 	prometheustest.Await(t, "data of the dashboards", p.emptyPanels)
 	prometheustest.Await(t, "right numbers", p.wrongNumbers)
+	prometheustest.Await(t, "exemplars", func() []string { return p.withoutExemplar(spans) })
 	fix(faults)
 	prometheustest.Await(t, "alerts to end", func() []string { return p.notEnded(faults) })
+}
+
+// withoutExemplar returns the histograms without an exemplar whose trace was exported.
+func (p *prometheus) withoutExemplar(spans *tracetest.SpanRecorder) (without []string) {
+	p.t.Helper()
+	exported := make(map[string]bool)
+	for _, span := range spans.Ended() {
+		exported[span.SpanContext().TraceID().String()] = true
+	}
+	for _, name := range []string{"postrider_relay_attempt_duration_seconds_bucket", "postrider_relay_latency_seconds_bucket"} {
+		if !slices.ContainsFunc(p.Exemplars(name), func(labels map[string]string) bool { return exported[labels["trace_id"]] }) {
+			without = append(without, name)
+		}
+	}
+	return without
 }
 
 // lasting are the alerts that fire for as long as their fault lasts.
