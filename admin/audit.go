@@ -61,7 +61,33 @@ func (e Entry) put(ctx context.Context, w store.Writer) error {
 	if err != nil {
 		return fmt.Errorf("entry of the audit: %w", err)
 	}
-	return w.PutRecord(ctx, store.Record{Table: store.AuditRecords, Kind: auditKind, ID: e.ID, Body: body})
+	if err := w.PutRecord(ctx, store.Record{Table: store.AuditRecords, Kind: auditKind, ID: e.ID, Body: body}); err != nil {
+		return &auditError{err}
+	}
+	return nil
+}
+
+// auditError says that an entry of the audit could not be written.
+type auditError struct{ error }
+
+func (e *auditError) Error() string { return "the audit cannot be written: " + e.error.Error() }
+
+// Unwrap returns the error of the store.
+func (e *auditError) Unwrap() error { return e.error }
+
+// audited is a store whose changes that fail for want of their entry are reported.
+type audited struct {
+	Store
+	failed func(error)
+}
+
+// Change implements store.Records.
+func (a audited) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	err := a.Store.Change(ctx, op, f)
+	if _, is := errors.AsType[*auditError](err); is && ctx.Err() == nil {
+		a.failed(err)
+	}
+	return err
 }
 
 // allow returns an error, and records it, if the principal may not do something.

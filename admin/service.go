@@ -35,6 +35,9 @@ type Config struct {
 	Command func(line string) string
 	// Logger is for what cannot be recorded. Default: slog.Default().
 	Logger *slog.Logger
+	// AuditFailed, unless nil, is called when an entry of the audit cannot be written. Its action was refused, or had failed. Package
+	// telemetry has one.
+	AuditFailed func(error)
 }
 
 // Service is what people may ask and do. Its methods are safe for concurrent use, and check the role of the principal.
@@ -57,6 +60,9 @@ func New(s Store, c Config) *Service {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.AuditFailed != nil {
+		s = audited{s, c.AuditFailed}
 	}
 	return &Service{store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}, examined: examined{turn: make(chan struct{}, 1)}}
 }

@@ -7,7 +7,7 @@
 //	defer t.WatchRelay("main", r)()
 //	defer t.WatchStore(telemetry.StoreOf{Name: "main", Store: store})()
 //
-// A saga.Config has Observer: t.Saga("main").
+// A saga.Config has Observer: t.Saga("main"), and an admin.Config has AuditFailed: t.AuditFailed("main").
 //
 // There are two kinds of metrics. The state of an outbox (backlog, age of the oldest undelivered message, held keys, dead
 // letters, processes) is read from its database, whoever did the work; any process can export it, and several that do export

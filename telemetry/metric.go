@@ -79,6 +79,7 @@ var storeMetrics = []Metric{
 	gauge("postrider_store_size_bytes", "By", ofStore, "Size of the file system with the store's data, if its path is known."),
 	gauge("postrider_table_bytes", "By", and(ofStore, "table"), "Size of a table with its indexes; table file: of the SQLite file."),
 	gauge("postrider_maintenance_age_seconds", "s", ofStore, "Time since this process last maintained the log, or since it should have begun to. Take the minimum over the processes."),
+	counted("postrider_audit_failures_total", ofStore, "Entries of the audit that this process could not write. Their actions were refused, or had failed."),
 	counted("postrider_log_dropped_messages_total", ofStore, "Delivered messages that this process removed from the log."),
 }
 

@@ -135,16 +135,12 @@ func (i *sagaInstruments) record(name string, took time.Duration, labels []strin
 }
 
 // readSagas reads what a store has of sagas. It leaves them out if it cannot: a relay's role in the database may have no right to.
-func (s *state) readSagas(ctx context.Context, from store.StatusReader) {
-	r, ok := from.(store.SagaReader)
-	if !ok {
-		return
-	}
-	definitions, err := r.SagaDefinitions(ctx)
+func (s *state) readSagas(ctx context.Context, from Store) {
+	definitions, err := from.SagaDefinitions(ctx)
 	if err != nil || len(definitions) == 0 {
 		return
 	}
-	if counts, err := r.CountSagas(ctx); err == nil {
+	if counts, err := from.CountSagas(ctx); err == nil {
 		s.definitions, s.sagas = definitions, counts
 	}
 }

@@ -9,13 +9,20 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
+// Store is what telemetry reads of a store.
+type Store interface {
+	store.StatusReader
+	SagaDefinitions(ctx context.Context) ([]store.SagaDefinition, error)
+	CountSagas(ctx context.Context) ([]store.SagaCount, error)
+}
+
 // StoreOf says which store to watch.
 type StoreOf struct {
 	// Name is the label store. Required.
 	Name string
 	// System is the kind of the database, e.g. "postgres".
 	System string
-	Store  store.StatusReader
+	Store  Store
 	// Every is how long a reading is used again, whoever asks. Default: 10 s.
 	Every time.Duration
 	// Target is the longest time that a message should wait, by relay or consumer; Targets "" is that of all others. Default: 1
@@ -87,6 +94,12 @@ func (t *Telemetry) WatchStore(of StoreOf) (stop func()) {
 			delete(t.readings, of.Name)
 		}
 	}
+}
+
+// AuditFailed returns the function for admin.Config.AuditFailed.
+func (t *Telemetry) AuditFailed(storeName string) func(error) {
+	failures := t.counter("postrider_audit_failures_total", storeName)
+	return func(error) { failures.add(1) }
 }
 
 // now returns the time on a store's clock, as far as is known.

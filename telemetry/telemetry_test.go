@@ -138,6 +138,7 @@ func TestCountersAreExportedFromTheStart(t *testing.T) {
 	w.Relay(telemetry.RelayOf{Store: "main", Relay: "r"})
 	w.Consumer("main", "c")
 	w.Outbox("main")
+	w.AuditFailed("main")
 	w.Operations().BreakerChanged("payment", "", "closed")
 	lines := w.scrape()
 	for _, m := range telemetry.Metrics() {
@@ -156,7 +157,7 @@ func TestCountersAreExportedFromTheStart(t *testing.T) {
 
 // slowStore is a store whose status can be delayed or fail, and counts how often it is read.
 type slowStore struct {
-	store.StatusReader
+	telemetry.Store
 	wait  chan struct{}
 	fail  error
 	reads int
@@ -174,14 +175,14 @@ func (s *slowStore) Status(ctx context.Context) (store.Status, error) {
 	if s.fail != nil {
 		return store.Status{}, s.fail
 	}
-	return s.StatusReader.Status(ctx)
+	return s.Store.Status(ctx)
 }
 
 // TestReadingsAreShared: however many ask, the store is read once in Every; without an answer, the state is left out.
 func TestReadingsAreShared(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, telemetry.Config{})
-	s := &slowStore{StatusReader: memory.New(memory.Config{Partitions: 3})}
+	s := &slowStore{Store: memory.New(memory.Config{Partitions: 3})}
 	stop := w.WatchStore(telemetry.StoreOf{Name: "main", System: "memory", Store: s, Every: time.Hour})
 	for range 10 {
 		w.scrape()

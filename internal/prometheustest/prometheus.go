@@ -46,14 +46,15 @@ func Start(t testing.TB, c Config) *Server {
 	}
 	dir, port := t.TempDir(), servertest.Port(t)
 	config := fmt.Sprintf("global: {scrape_interval: %s, evaluation_interval: %s}\nrule_files: [rules.yml]\nscrape_configs:\n"+
-		"  - {job_name: postrider, static_configs: [{targets: [%s]}]}\n", evaluations, evaluations, strings.Join(targets, ", "))
+		"  - {job_name: postrider, static_configs: [{targets: [%s]}]}\n", scrapes, evaluations, strings.Join(targets, ", "))
 	if c.Alerts != nil {
 		config += fmt.Sprintf("alerting:\n  alertmanagers:\n    - static_configs: [{targets: [%q]}]\n", c.Alerts.address)
 	}
 	write(t, filepath.Join(dir, "rules.yml"), Shortened(t, c.Rules))
 	write(t, filepath.Join(dir, "prometheus.yml"), config)
 	run(t, servertest.Get(t, servertest.PrometheusBin), "--config.file="+filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port),
+		"--enable-feature=exemplar-storage")
 	return &Server{t, fmt.Sprintf("http://127.0.0.1:%d", port)}
 }
 
@@ -91,31 +92,14 @@ type Value struct {
 // Query returns what a query returns now, nothing while Prometheus starts.
 func (s *Server) Query(expr string) (values []Value) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/api/v1/query?query="+url.QueryEscape(expr), nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return nil
-	}
-	var answer struct {
-		Error string
-		Data  struct {
-			Result []struct {
-				Metric map[string]string
-				Value  [2]any
-			}
+	var data struct {
+		Result []struct {
+			Metric map[string]string
+			Value  [2]any
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
-		s.t.Fatalf("query %s: %v %s", expr, err, answer.Error)
-	}
-	for _, r := range answer.Data.Result {
+	s.get("query", url.Values{"query": {expr}}, &data)
+	for _, r := range data.Result {
 		v, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
 		if err != nil {
 			s.t.Fatalf("query %s: %v", expr, err)
@@ -125,29 +109,68 @@ func (s *Server) Query(expr string) (values []Value) {
 	return values
 }
 
+// Exemplars returns the labels of the exemplars of a query in the last hour.
+func (s *Server) Exemplars(expr string) (labels []map[string]string) {
+	s.t.Helper()
+	var data []struct {
+		Exemplars []struct{ Labels map[string]string }
+	}
+	now := time.Now()
+	s.get("query_exemplars", url.Values{
+		"query": {expr}, "start": {now.Add(-time.Hour).Format(time.RFC3339)}, "end": {now.Add(time.Minute).Format(time.RFC3339)},
+	}, &data)
+	for _, of := range data {
+		for _, e := range of.Exemplars {
+			labels = append(labels, e.Labels)
+		}
+	}
+	return labels
+}
+
+// get reads the data of an answer of the API, none while Prometheus starts.
+func (s *Server) get(what string, parameters url.Values, data any) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/api/v1/"+what+"?"+parameters.Encode(), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return
+	}
+	answer := struct {
+		Error string
+		Data  any
+	}{Data: data}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Error != "" {
+		s.t.Fatalf("%s %v: %v %s", what, parameters, err, answer.Error)
+	}
+}
+
 // Count returns the number of series that a query returns now.
 func (s *Server) Count(expr string) int {
 	s.t.Helper()
 	return len(s.Query(expr))
 }
 
-// Await waits until missing returns "". It fails before the deadline of the test.
-func Await(t testing.TB, what string, missing func() string) {
+// patience is how long Await waits. With all programs beside it, a machine with two cores needs a minute for the longest wait.
+const patience = 5 * time.Minute
+
+// Await waits until nothing is missing.
+func Await(t testing.TB, what string, missing func() []string) {
 	t.Helper()
-	limit := 15 * time.Minute
-	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
-		if deadline, limited := d.Deadline(); limited {
-			limit = min(limit, time.Until(deadline)-30*time.Second)
-		}
-	}
 	for began := time.Now(); ; time.Sleep(250 * time.Millisecond) {
 		left := missing()
-		if left == "" {
+		if len(left) == 0 {
 			t.Logf("waited %s for %s", time.Since(began).Round(time.Second), what)
 			return
 		}
-		if time.Since(began) > limit {
-			t.Fatalf("waiting for %s, still: %s", what, left)
+		if time.Since(began) > patience {
+			t.Fatalf("waiting for %s, still: %s", what, strings.Join(left, ", "))
 		}
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// evaluations is the interval of scrapes and evaluations. faster is by how much the times of alerts are divided: two minutes are four
-// seconds.
+// scrapes is the interval of scrapes, and how long one may take, which is why it is longer than evaluations, that of rules: a process that
+// waits for the processor would seem to be gone. faster is by how much the times of alerts are divided: two minutes are four seconds.
 const (
-	evaluations = 500 * time.Millisecond
+	scrapes     = 3 * time.Second
+	evaluations = time.Second
 	faster      = 30
 )
 

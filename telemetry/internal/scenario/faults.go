@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
@@ -74,6 +75,20 @@ func (s *System) deliveryFaults() []Fault {
 	}
 }
 
+// auditFault is that of the administration.
+func (s *System) auditFault() Fault {
+	return Fault{
+		Name: "audit cannot be written", Alerts: []Alert{{"PostriderAuditFailing", "store", mainStore}},
+		Provoke: func() {
+			s.main.fails.set("audit", true)
+			if s.reveal() == nil {
+				s.tb.Error("hidden values were shown without an entry in the audit")
+			}
+		},
+		Fix: func() { s.main.fails.set("audit", false); must(s.tb, s.reveal()) },
+	}
+}
+
 // SlowFaults are those of which an alert tells, or stops telling, after hours only.
 func (s *System) SlowFaults() []Fault {
 	return []Fault{
@@ -85,6 +100,15 @@ func (s *System) SlowFaults() []Fault {
 			Provoke: func() { s.send("keys", "other", "rejected") }, Fix: func() { s.discard("keys") },
 		},
 	}
+}
+
+// reveal asks for the hidden values of the first dead letter, if there is one.
+func (s *System) reveal() error {
+	_, _, err := s.admin.Reveal(s.tb.Context(), admin.Principal{Issuer: "scenario", Subject: operator, Role: admin.Admin}, 1, reason)
+	if errors.Is(err, deadletter.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (s *System) startMails() { s.start(s.main, "mails", relay.Config{}) }

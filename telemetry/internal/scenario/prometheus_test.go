@@ -6,9 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/postrider/postrider/internal/prometheustest"
 	"github.com/postrider/postrider/telemetry/internal/dashboard"
@@ -16,11 +20,12 @@ import (
 )
 
 // TestDashboardsAndAlertsInPrometheus: in a Prometheus that scrapes two processes of a system under load, each query of the dashboards
-// returns data, and the right numbers. Alerts fire, and end after what their runbooks say; receivers of Alertmanager are told both, with
-// the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their fault lasts, on any machine.
-func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
-	t.Parallel()
-	w, second := newWorld(t), newWorld(t)
+// returns data, and the right numbers, and exemplars lead to traces. Alerts fire, and end after what their runbooks say; receivers of
+// Alertmanager are told both, with the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their
+// fault lasts, on any machine.
+func TestDashboardsAndAlertsInPrometheus(t *testing.T) { // not in parallel: the tests in virtual time leave it no processor
+	spans := tracetest.NewSpanRecorder()
+	w, second := newTracedWorld(t, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))), newWorld(t)
 	s := scenario.Start(t, w.config(500*time.Millisecond))
 	s.Watch(second.Telemetry)
 	alerts := prometheustest.StartAlertmanager(t, readFile(t, "../../../deploy/prometheus/alertmanager.example.yml"), "http://127.0.0.1:8080")
@@ -29,11 +34,27 @@ func TestDashboardsAndAlertsInPrometheus(t *testing.T) {
 	})}
 	faults := s.Faults()
 	provoke(faults)
-	prometheustest.Await(t, "alerts to fire", func() string { return p.silent(faults) })
-	prometheustest.Await(t, "data of the dashboards", p.emptyPanel)
-	prometheustest.Await(t, "right numbers", p.wrongNumber)
+	prometheustest.Await(t, "alerts to fire", func() []string { return p.silent(faults) })
+	prometheustest.Await(t, "data of the dashboards", p.emptyPanels)
+	prometheustest.Await(t, "right numbers", p.wrongNumbers)
+	prometheustest.Await(t, "exemplars", func() []string { return p.withoutExemplar(spans) })
 	fix(faults)
-	prometheustest.Await(t, "alerts to end", func() string { return p.notEnded(faults) })
+	prometheustest.Await(t, "alerts to end", func() []string { return p.notEnded(faults) })
+}
+
+// withoutExemplar returns the histograms without an exemplar whose trace was exported.
+func (p *prometheus) withoutExemplar(spans *tracetest.SpanRecorder) (without []string) {
+	p.t.Helper()
+	exported := make(map[string]bool)
+	for _, span := range spans.Ended() {
+		exported[span.SpanContext().TraceID().String()] = true
+	}
+	for _, name := range []string{"postrider_relay_attempt_duration_seconds_bucket", "postrider_relay_latency_seconds_bucket"} {
+		if !slices.ContainsFunc(p.Exemplars(name), func(labels map[string]string) bool { return exported[labels["trace_id"]] }) {
+			without = append(without, name)
+		}
+	}
+	return without
 }
 
 // lasting are the alerts that fire for as long as their fault lasts.
@@ -47,19 +68,19 @@ type prometheus struct {
 	*prometheustest.Server
 }
 
-// emptyPanel returns a query of the dashboards without data, "" if there is none.
-func (p *prometheus) emptyPanel() string {
+// emptyPanels returns the queries of the dashboards without data.
+func (p *prometheus) emptyPanels() (empty []string) {
 	p.t.Helper()
 	for _, d := range dashboard.All() {
 		for _, panel := range d.Panels {
 			for _, q := range panel.Queries {
 				if p.Count(q.All()) == 0 {
-					return d.Title + ", " + panel.Title + ": " + q.Expr
+					empty = append(empty, d.Title+", "+panel.Title+": "+q.Expr)
 				}
 			}
 		}
 	}
-	return ""
+	return empty
 }
 
 // rightNumbers are what panels show under the faults, although two processes export them: the value of the series with a label.
@@ -89,8 +110,8 @@ var rightNumbers = []struct {
 	{"Breakers that are not closed", "state", "open", 1},
 }
 
-// wrongNumber returns a panel that shows another number than is right, "" if there is none.
-func (p *prometheus) wrongNumber() string {
+// wrongNumbers returns the panels that show another number than is right.
+func (p *prometheus) wrongNumbers() (wrong []string) {
 	p.t.Helper()
 	for _, want := range rightNumbers {
 		highest := -1.0
@@ -100,10 +121,10 @@ func (p *prometheus) wrongNumber() string {
 			}
 		}
 		if highest != want.want {
-			return fmt.Sprintf("%s of %s is %v, want %v", want.panel, want.value, highest, want.want)
+			wrong = append(wrong, fmt.Sprintf("%s of %s is %v, want %v", want.panel, want.value, highest, want.want))
 		}
 	}
-	return ""
+	return wrong
 }
 
 // queryOf returns the first query of a panel.
@@ -120,30 +141,30 @@ func queryOf(t *testing.T, title string) dashboard.Query {
 	return dashboard.Query{}
 }
 
-// silent returns an alert that does not fire, or whose receiver was not told.
-func (p *prometheus) silent(faults []scenario.Fault) string {
+// silent returns the alerts that do not fire, or whose receiver was not told.
+func (p *prometheus) silent(faults []scenario.Fault) (silent []string) {
 	p.t.Helper()
 	for _, f := range faults {
 		for _, a := range f.Alerts {
 			if lasting.MatchString(a.Name) && (p.Count(of(a)) == 0 || !p.told("firing", a)) {
-				return f.Name + ": " + a.Name
+				silent = append(silent, f.Name+": "+a.Name)
 			}
 		}
 	}
-	return ""
+	return silent
 }
 
-// notEnded returns an alert that still fires, or whose receiver does not know that it has ended.
-func (p *prometheus) notEnded(faults []scenario.Fault) string {
+// notEnded returns the alerts that still fire, or whose receiver does not know that they have ended.
+func (p *prometheus) notEnded(faults []scenario.Fault) (firing []string) {
 	p.t.Helper()
 	for _, f := range faults {
 		for _, a := range f.Alerts {
 			if lasting.MatchString(a.Name) && (p.Count(of(a)) > 0 || !p.told("resolved", a)) {
-				return f.Name + ": " + a.Name
+				firing = append(firing, f.Name+": "+a.Name)
 			}
 		}
 	}
-	return ""
+	return firing
 }
 
 // inhibited are the alerts that another one explains, of which receivers need not be told.

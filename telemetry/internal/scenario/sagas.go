@@ -104,7 +104,7 @@ func (g *sagas) participant(name string) *saga.Participant[*memory.Tx] {
 
 // relay runs a relay with what is added to it.
 func (g *sagas) relay(name string, topics []string, add ...func(*relay.Relay) error) (stop func()) {
-	r, err := relay.New(g.s.main.store, relay.Config{Name: name, Topics: topics, Logger: g.s.Logger})
+	r, err := relay.New(g.s.main.store, relay.Config{Name: name, Topics: topics, KeepDelivered: keepDelivered, Logger: g.s.Logger})
 	must(g.s.tb, err)
 	for _, f := range add {
 		must(g.s.tb, f(r))
@@ -170,11 +170,11 @@ func (g *sagas) faults() []Fault {
 			Provoke: func() { g.operate("elsewhere", saga.Retry) },
 		},
 		{
-			Name: "engine stops and starts", Alerts: []Alert{{"PostriderSagaTimerLag", "saga", "transfer"}},
-			Provoke: func() { g.steady = g.stopAndStart() }, Fix: func() { g.steady() },
+			Name: "participant comes late", Alerts: []Alert{{"PostriderSagaLateEffect", "saga", "shipment"}}, Provoke: g.abandon,
 		},
 		{
-			Name: "participant comes late", Alerts: []Alert{{"PostriderSagaLateEffect", "saga", "shipment"}}, Provoke: g.abandon,
+			Name: "engine stops and starts", Alerts: []Alert{{"PostriderSagaTimerLag", "saga", "transfer"}},
+			Provoke: func() { g.steady = g.stopAndStart() }, Fix: func() { g.steady() },
 		},
 	}
 }

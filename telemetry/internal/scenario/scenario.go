@@ -31,7 +31,7 @@ type Fault struct {
 // Faults returns all faults of the system.
 func (s *System) Faults() []Fault {
 	faults := append(s.deliveryFaults(), s.consumerFaults()...)
-	faults = append(faults, s.sagas.faults()...)
+	faults = append(append(faults, s.auditFault()), s.sagas.faults()...)
 	if s.disk != nil {
 		faults = append(faults, Fault{
 			Name: "disk", Alerts: []Alert{{"PostriderDiskFilling", "store", mainStore}}, Provoke: s.disk.fill, Fix: s.disk.clear,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
@@ -59,6 +60,30 @@ func newPlace(name string) place {
 	return p
 }
 
+// auditless is a store whose audit cannot be written while that fails.
+type auditless struct {
+	*memory.Store
+	fails *failures
+}
+
+// Change implements store.Records.
+func (a auditless) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
+	return a.Store.Change(ctx, op, func(w store.Writer) error { return f(auditlessWriter{w, a.fails}) })
+}
+
+type auditlessWriter struct {
+	store.Writer
+	fails *failures
+}
+
+// PutRecord implements store.Writer.
+func (a auditlessWriter) PutRecord(ctx context.Context, r store.Record) error {
+	if err := a.fails.before("audit", false); err != nil && r.Table == store.AuditRecords {
+		return err
+	}
+	return a.Writer.PutRecord(ctx, r)
+}
+
 // System has relays to a broker and to handlers, consumers that read from the broker, sagas, and a second store.
 type System struct {
 	Config
@@ -71,6 +96,7 @@ type System struct {
 	gate              *gate
 	disk              *disk // nil if this user may not mount a file system
 	sagas             *sagas
+	admin             *admin.Service
 
 	hung   chan struct{} // until it is closed, by unhang
 	unhang func()
@@ -118,6 +144,7 @@ func Start(tb TB, c Config) *System {
 	s.consumeLog()
 	s.consumeLedger()
 	s.sagas = newSagas(s)
+	s.admin = admin.New(auditless{s.main.store, s.main.fails}, admin.Config{Name: mainStore, AuditFailed: t.AuditFailed(mainStore), Logger: s.Logger})
 	s.Watch(t)
 	operations := t.Operations()
 	operations.Called(tb.Context(), "charge", "", "failure", 2, time.Second)
@@ -145,7 +172,7 @@ func newSystem(tb TB, c Config) *System {
 	}
 	s.hung = make(chan struct{})
 	s.unhang = sync.OnceFunc(func() { close(s.hung) })
-	s.main = place{name: mainStore, store: s.sick.store.Reopen()}
+	s.main = place{mainStore, s.sick.store.Reopen(), s.sick.fails}
 	var err error
 	s.outbox, err = outbox.New(s.main.store, outbox.Config{Source: "shop", Observer: c.Telemetry.Outbox(mainStore)})
 	must(tb, err)
@@ -171,11 +198,11 @@ func (s *System) Watch(t *telemetry.Telemetry) {
 }
 
 // sized is a store in memory that reports the size of a table, as databases do.
-type sized struct{ store.StatusReader }
+type sized struct{ telemetry.Store }
 
 // Status implements store.StatusReader.
 func (s sized) Status(ctx context.Context) (store.Status, error) {
-	st, err := s.StatusReader.Status(ctx)
+	st, err := s.Store.Status(ctx)
 	st.Tables = []store.TableSize{{Table: "log", Bytes: 1 << 20}}
 	return st, err
 }
@@ -228,12 +255,15 @@ func (s *System) transact(f func(ctx context.Context, tx *memory.Tx) error) {
 	}
 }
 
+// keepDelivered keeps the log short, which a store in memory reads as a whole when it is maintained.
+const keepDelivered = 10 * time.Minute
+
 // start runs a relay of the topic that has its name. Without a publisher it has a handler, with which one of twenty messages fails at
 // first, those of type "rejected" are dead-lettered, and those of type "refused" fail.
 func (s *System) start(p place, name string, c relay.Config) {
 	c.Name, c.Topics, c.Logger = name, []string{name}, s.Logger
 	c.Observer = s.Telemetry.Relay(telemetry.RelayOf{Store: p.name, Relay: name})
-	c.BackoffBase, c.MaxAttempts, c.PollMax = 100*time.Millisecond, 1000, 10*time.Second
+	c.BackoffBase, c.MaxAttempts, c.PollMax, c.KeepDelivered = 100*time.Millisecond, 1000, 10*time.Second, keepDelivered
 	r, err := relay.New(p.store, c)
 	must(s.tb, err)
 	if c.Publisher == nil {

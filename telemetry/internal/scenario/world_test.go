@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/postrider/postrider/telemetry"
 	"github.com/postrider/postrider/telemetry/export"
 	"github.com/postrider/postrider/telemetry/internal/scenario"
@@ -35,10 +37,15 @@ func (w *world) config(rest time.Duration) scenario.Config {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newTracedWorld(t, nil)
+}
+
+func newTracedWorld(t *testing.T, tracer trace.TracerProvider) *world {
+	t.Helper()
 	p, err := export.Open(t.Context(), export.Config{Prometheus: true, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { _ = p.Shutdown(context.Background()) })
-	made, err := telemetry.New(telemetry.Config{Meter: p.Meter})
+	made, err := telemetry.New(telemetry.Config{Meter: p.Meter, Tracer: tracer})
 	must(t, err)
 	return &world{made, t, p.Handler, &fields{seen: make(map[string]bool)}}
 }

@@ -34,9 +34,10 @@ type Options struct {
 	Principal admin.Principal
 	PrintTo   io.Writer
 	Version   string
-	// Checks and Command are those of admin.Config.
-	Checks  []doctor.Check
-	Command func(line string) string
+	// Checks, Command and AuditFailed are those of admin.Config.
+	Checks      []doctor.Check
+	Command     func(line string) string
+	AuditFailed func(error)
 }
 
 // Limits of requests.
@@ -113,7 +114,9 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	service := admin.New(store, admin.Config{Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Logger: logger})
+	service := admin.New(store, admin.Config{
+		Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Logger: logger, AuditFailed: o.AuditFailed,
+	})
 	var agents http.Handler
 	handler, err := web.New(service, web.Config{
 		Mount: map[string]http.Handler{"/mcp": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { agents.ServeHTTP(w, r) })},

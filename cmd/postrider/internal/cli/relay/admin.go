@@ -11,7 +11,7 @@ import (
 )
 
 // serveAdmin serves the administration of the store of all relays, if it has an address, until the returned function is called.
-func (p commands) serveAdmin(ctx context.Context, c *config.Config, units []*unit, logger *slog.Logger) (closeIt func(), err error) {
+func (p commands) serveAdmin(ctx context.Context, c *config.Config, units []*unit, e *exported, logger *slog.Logger) (closeIt func(), err error) {
 	if c.Admin.Listen == "" || len(units) == 0 {
 		return func() {}, nil
 	}
@@ -25,6 +25,9 @@ func (p commands) serveAdmin(ctx context.Context, c *config.Config, units []*uni
 	o := serving.Options{
 		Admin: c.Admin, Name: b.StoreName(s), Version: program.ReadBuild().Version, Checks: b.ConfiguredChecks(c, s), Command: p.Complete,
 		Principal: admin.Principal{Subject: p.Operator(), Role: serving.DefaultRole(b)},
+	}
+	if e != nil {
+		o.AuditFailed = e.AuditFailed(storeName(s))
 	}
 	if _, terminal := p.Width(p.Stderr); terminal {
 		o.PrintTo = p.Stderr

@@ -113,7 +113,7 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.
 	if err != nil {
 		return err
 	}
-	site, err := p.serveAdmin(ctx, c, units, logger)
+	site, err := p.serveAdmin(ctx, c, units, exported, logger)
 	if err != nil {
 		return err
 	}
