@@ -58,9 +58,7 @@ func placeText(p inspect.Place) (row placeRow, bad int) {
 		row.Mark, row.Text, bad = mark{"quiet", "clock", ""}, "Waiting", 1
 	case inspect.NotBegun:
 		row.Mark, row.Text, bad = mark{"warn", "clock", ""}, "Waiting for a process", 2
-	case inspect.Delivered:
-		row.Text, row.NextText = delivered, ""
-	case inspect.DeliveredOrSkipped:
+	case inspect.Delivered, inspect.DeliveredOrSkipped:
 		row.Text, row.NextText = delivered, ""
 	case inspect.NotTaken:
 		row.Mark, row.Text, row.NextText = mark{"quiet", "dash", ""}, "Not routed here: takes "+strings.Join(p.Topics, ", "), ""
@@ -198,9 +196,9 @@ func (d *messageData) delivered() (text string, all bool) {
 	case n == 0:
 		return "", false
 	case n <= 3:
-		return "Delivered by " + strings.Join(names, ", ") + ".", true
+		return "Delivered by " + admin.Listed(names), true
 	default:
-		return fmt.Sprintf("Delivered by all %d relays that take it.", n), true
+		return fmt.Sprintf("Delivered by all %d relays that take it", n), true
 	}
 }
 
@@ -246,6 +244,9 @@ func (d *messageData) sentence() {
 	case more > 0:
 		d.Sentence = append(d.Sentence, fmt.Sprintf("And %d more.", more))
 	}
+	if len(d.Sentence) == 1 { // a title
+		d.Sentence[0] = strings.TrimSuffix(d.Sentence[0], ".")
+	}
 }
 
 // timeline says what happened to a message, oldest first.
@@ -264,6 +265,9 @@ func timeline(e inspect.Explanation) (out []event) {
 		for _, r := range p.Redrives {
 			out = append(out, redriveEvent(p.Name, r))
 		}
+		if p.Passed != nil {
+			out = append(out, passedEvent(p))
+		}
 		if d := p.DeadLetter; d != nil {
 			out = append(out, event{
 				At: d.DiedAt, Mark: mark{"bad", "octagon", ""}, Bold: "Moved to the dead letters by " + p.Name, Text: p.Reason,
@@ -276,6 +280,16 @@ func timeline(e inspect.Explanation) (out []event) {
 	}
 	slices.SortStableFunc(out, func(a, b event) int { return a.At.Compare(b.At) })
 	return fold(out)
+}
+
+// passedEvent says between which times a relay came past a message.
+func passedEvent(p inspect.Place) event {
+	e := event{At: p.Passed.Before, Mark: mark{"ok", "check", ""}, Bold: "Delivered by " + p.Name, Text: "or skipped by the topics that it took then"}
+	if p.State == inspect.Delivered {
+		e.Text = ""
+	}
+	e.Evidence = "between " + clock(p.Passed.After, "15:04:05") + " and " + clock(p.Passed.Before, "15:04:05")
+	return e
 }
 
 func redriveEvent(name string, r inspect.Event) event {

@@ -34,7 +34,7 @@ func (h *Handler) functions() template.FuncMap {
 		"relayPath": admin.RelayPath, "heldPath": admin.HeldPath,
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
-		"join":  func(list []string) string { return strings.Join(list, ", ") },
+		"join": func(list []string) string { return strings.Join(list, ", ") }, "listed": admin.Listed,
 		"upper": upper,
 		"sub":   func(a, b int) int { return a - b },
 		"int64": func(n int) int64 { return int64(n) },
@@ -146,7 +146,9 @@ type slot struct {
 // slots finds the # that stand for numbers and identifiers.
 func slots(cause string) (out []slot) {
 	for i, part := range strings.Split(visible(cause), "#") {
-		if i > 0 {
+		if n := len(out); i > 0 && n > 1 && !out[n-1].Slot && strings.Trim(out[n-1].Text, ".:") == "" {
+			out = out[:n-1] // the address #.#.#.#:# is one
+		} else if i > 0 {
 			out = append(out, slot{Slot: true})
 		}
 		if part != "" {

@@ -20,7 +20,9 @@ type reviewData struct {
 	// First and StopAt are those of the form.
 	First  bool
 	StopAt string
-	Error  string
+	// Rest counts what follows the first message.
+	Rest  int64
+	Error string
 }
 
 // defaultStop is the percentage of failed attempts at which the form of a redrive suggests to stop.
@@ -30,7 +32,7 @@ const defaultStop = "5"
 const defaultRate = 50.0
 
 func newReviewData(v admin.Review, x admin.Execution, err error) reviewData {
-	d := reviewData{Review: v, IsRedrive: v.Action == admin.ReviewRedrive, Reason: x.Reason}
+	d := reviewData{Review: v, IsRedrive: v.Action == admin.ReviewRedrive, Reason: x.Reason, Rest: v.Included - 1}
 	var names []string
 	for _, c := range v.Causes {
 		names = append(names, c.Relay)
