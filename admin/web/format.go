@@ -30,7 +30,7 @@ func (h *Handler) functions() template.FuncMap {
 		"until":  until,
 		"recent": func(now, t time.Time) bool { return now.Sub(t) < 10*time.Minute },
 		"tone":   toneMark, "word": wordMark, "state": func(tone, icon, text string) mark { return mark{tone, icon, text} },
-		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "deadState": deadState, "parkReason": parkReason,
+		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "sagaVerb": sagaVerb, "deadState": deadState, "parkReason": parkReason,
 		"relayPath": admin.RelayPath, "heldPath": admin.HeldPath,
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
