@@ -374,7 +374,7 @@ func (o *Overview) sentence(name string) {
 	default:
 		o.Title = "Everything is being delivered"
 		o.Text = "Oldest undelivered message " + Duration(old) + "."
-		if measured {
+		if measured && rate > 0 {
 			o.Text += " " + Rate(rate) + " messages."
 		}
 	}

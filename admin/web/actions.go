@@ -48,8 +48,8 @@ func (h *Handler) startReview(w http.ResponseWriter, r *http.Request, p admin.Pr
 func (h *Handler) executeReview(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	id := r.PathValue("id")
 	x := admin.Execution{Digest: r.PostFormValue("digest"), Reason: strings.TrimSpace(r.PostFormValue("reason"))}
-	var err error
-	if text := strings.TrimSpace(r.PostFormValue("rate")); text != "" {
+	err := h.confirmed(r, p, id)
+	if text := strings.TrimSpace(r.PostFormValue("rate")); text != "" && err == nil {
 		if x.Rate, err = strconv.ParseFloat(text, 64); err != nil || x.Rate <= 0 || x.Rate > 1e6 {
 			err = fmt.Errorf("%w: the rate %q is not a number of messages per second above 0", admin.ErrInput, text)
 		}

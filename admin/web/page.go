@@ -206,6 +206,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 	if status == http.StatusUnauthorized && h.cfg.Authorizer == nil {
 		p.Data = errorData{title, text, "/signin", "Sign in"}
 	}
+	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {
+		p.Data = errorData{title, text, strings.TrimPrefix(returnTo(r.URL.RequestURI()), h.cfg.Prefix), "Try again"}
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	h.execute(w, "error", p)

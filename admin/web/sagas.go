@@ -163,7 +163,7 @@ func sagaTitle(s admin.Saga) string {
 }
 
 func transitionEvent(t store.SagaTransition) event {
-	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: upper(strings.TrimSpace(t.Input + " " + t.Step)), Evidence: fmt.Sprintf("revision %d", t.Rev)}
+	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: inputText(t), Evidence: fmt.Sprintf("revision %d", t.Rev)}
 	var parts []string
 	for _, entry := range t.Entries {
 		text := entryText(entry)
@@ -191,6 +191,19 @@ func transitionEvent(t store.SagaTransition) event {
 	return e
 }
 
+// inputText says what an instance moved on for.
+func inputText(t store.SagaTransition) string {
+	switch t.Input {
+	case "reply":
+		return "Answer of " + t.Step
+	case "local":
+		return "Ran " + t.Step
+	case "timer":
+		return "Timer of " + t.Step
+	}
+	return upper(strings.TrimSpace(t.Input + " " + t.Step))
+}
+
 // entryText says what happened: "ship refused: address not served" for "step.refused".
 func entryText(e store.SagaEntry) string {
 	what, did, _ := strings.Cut(e.Name, ".")
@@ -201,6 +214,10 @@ func entryText(e store.SagaEntry) string {
 	case "undo":
 		did = strings.TrimSpace("undo of " + e.Step + " " + did)
 	case "saga":
+	case "attempt":
+		did = strings.TrimSpace(e.Step + " attempt " + did)
+	case "command":
+		return strings.TrimSpace(e.Step + " started")
 	default:
 		did = strings.TrimSpace(e.Name + " " + e.Step)
 	}
