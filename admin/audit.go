@@ -129,8 +129,10 @@ func (s *Service) act(ctx context.Context, r *recorded, do func(store.Records) e
 	r.Records = s.store
 	err := do(r)
 	switch {
-	case errors.Is(err, held.ErrRefused):
+	case errors.Is(err, held.ErrRefused), errors.Is(err, ErrSagaRefused):
 		r.entry.ID, r.entry.Result = postrider.NewID(), Refused
+	case errors.Is(err, ErrNotAsked):
+		r.entry.ID, r.entry.Result = postrider.NewID(), Failed
 	case err != nil && !r.committed:
 		r.entry.Result = Failed
 	default:

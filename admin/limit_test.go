@@ -201,3 +201,17 @@ func TestSeveralParked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatIsNotDueIsNotLate: a message whose delivery time has not come makes no relay late, however long it has been parked.
+func TestWhatIsNotDueIsNotLate(t *testing.T) {
+	t.Parallel()
+	r := store.RelayStatus{
+		Name: "to-nats", Parked: store.Count{N: 1}, OldestParked: 2 * time.Hour, Owners: []store.OwnerStatus{{Alive: true}},
+	}
+	if got := admin.StatusOf(r, time.Minute); got != admin.Delivering {
+		t.Errorf("with a message that is due tomorrow: %s", got)
+	}
+	if r.OldestUndelivered = 2 * time.Hour; admin.StatusOf(r, time.Minute) != admin.Late {
+		t.Errorf("with a message that is retried for two hours: %s", admin.StatusOf(r, time.Minute))
+	}
+}

@@ -307,11 +307,11 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 	case Down:
 		d := i.DestinationOf()
 		p.Text, p.Cause = i.Name+" cannot reach its destination", store.NormalizeCause(d.Error)
-		p.Detail = "for " + Duration(d.For) + " · " + waiting + " · it is tried again by itself"
+		p.Detail = "for " + Duration(d.For) + " · " + waiting + " · retried automatically"
 	case Waiting:
 		g := i.GateOf()
 		p.Text = i.Name + " waits for " + cmp.Or(g.On, "what its handlers need")
-		p.Detail = "for " + Duration(g.For) + " · " + waiting + " · it continues by itself"
+		p.Detail = "for " + Duration(g.For) + " · " + waiting + " · continues automatically"
 	case Stalled:
 		p.Text, p.Detail = i.Name+" has settled nothing for more than 2 min", waiting+" · its processes run"
 	case Late:
@@ -367,14 +367,14 @@ func (o *Overview) sentence(name string) {
 		case bad == 0:
 			o.Text = "Everything else is being delivered."
 		case bad < len(o.Relays):
-			o.Text = strings.Join(late, ", ") + map[bool]string{true: " needs", false: " need"}[bad == 1] + " attention. All others are on time."
+			o.Text = Listed(late) + map[bool]string{true: " needs", false: " need"}[bad == 1] + " attention. All others are on time."
 		}
 	case waiting == 0 && rate == 0:
 		o.Title, o.Text = "Nothing to deliver", "Every message has been delivered."
 	default:
 		o.Title = "Everything is being delivered"
 		o.Text = "Oldest undelivered message " + Duration(old) + "."
-		if measured {
+		if measured && rate > 0 {
 			o.Text += " " + Rate(rate) + " messages."
 		}
 	}

@@ -107,8 +107,8 @@ func (h *history) add(status store.Status, at time.Time) {
 	}
 }
 
-// oldest is the age of the oldest undelivered message.
-func oldest(r *store.RelayStatus) time.Duration { return max(r.Age, r.OldestParked) }
+// oldest is the age of the oldest undelivered message. One whose delivery time has not come is not late.
+func oldest(r *store.RelayStatus) time.Duration { return r.OldestUndelivered }
 
 // over returns what was delivered and failed since the sample nearest to d ago, and how long that is; 0 if nothing was sampled yet.
 func (h *history) over(r *store.RelayStatus, d time.Duration) (delivered, failed int64, took time.Duration) {

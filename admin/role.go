@@ -140,6 +140,7 @@ var permissions = map[Action]permission{
 	"PauseReplay":     {Operator, "Pausing a replay", false},
 	"ResumeReplay":    {Operator, "Resuming a replay", false},
 	"CancelReplay":    {Operator, "Cancelling a replay", false},
+	"SagaPlans":       {Operator, "Planning for sagas", true},
 	"OperateSaga":     {Operator, "Deciding about sagas", false},
 	"ImportDead":      {Admin, "Importing dead letters", false},
 	"PurgeDead":       {Admin, "Purging dead letters", false},

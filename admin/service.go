@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/held"
@@ -33,6 +34,9 @@ type Config struct {
 	Checks []doctor.Check
 	// Command completes a command line in a fix, e.g. with the flags that name the store; see doctor.Options.
 	Command func(line string) string
+	// Publish publishes a message in a transaction of its own. Operators' decisions about sagas are messages to their engines: without it,
+	// sagas are only shown.
+	Publish func(context.Context, *postrider.Message) error
 	// Logger is for what cannot be recorded. Default: slog.Default().
 	Logger *slog.Logger
 	// AuditFailed, unless nil, is called when an entry of the audit cannot be written. Its action was refused, or had failed. Package

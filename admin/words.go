@@ -3,6 +3,7 @@ package admin
 import (
 	"math"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/internal/plain"
@@ -41,6 +42,14 @@ func plural(n int64, one, many string) string {
 		return "1 " + one
 	}
 	return Grouped(n) + " " + many
+}
+
+// Listed is a list in a sentence: "a, b and c".
+func Listed(names []string) string {
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return strings.Join(names, "")
 }
 
 func escape(segment string) string { return url.PathEscape(segment) }

@@ -20,6 +20,7 @@ func (h *Handler) actionRoutes() map[string]handler {
 		"POST /dead/{number}/discard": h.discardOne, "POST /dead/{number}/edit": h.edit, "POST /dead/{number}/reveal": h.reveal,
 		"POST /redrives/{id}/cancel": h.cancelRedrive, "POST /redrives/{id}/continue": h.continueRedrive,
 		"POST /held/{relay}/{key}/decide": h.decideKey, "POST /messages/{id}/decide": h.decideMessage,
+		"POST /sagas/{id}/operate":  h.operateSaga,
 		"POST /relays/{name}/pause": h.pauseRelay, "POST /relays/{name}/resume": h.resumeRelay,
 	}
 }
@@ -47,8 +48,8 @@ func (h *Handler) startReview(w http.ResponseWriter, r *http.Request, p admin.Pr
 func (h *Handler) executeReview(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	id := r.PathValue("id")
 	x := admin.Execution{Digest: r.PostFormValue("digest"), Reason: strings.TrimSpace(r.PostFormValue("reason"))}
-	var err error
-	if text := strings.TrimSpace(r.PostFormValue("rate")); text != "" {
+	err := h.confirmed(r, p, id)
+	if text := strings.TrimSpace(r.PostFormValue("rate")); text != "" && err == nil {
 		if x.Rate, err = strconv.ParseFloat(text, 64); err != nil || x.Rate <= 0 || x.Rate > 1e6 {
 			err = fmt.Errorf("%w: the rate %q is not a number of messages per second above 0", admin.ErrInput, text)
 		}

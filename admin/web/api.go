@@ -16,6 +16,7 @@ import (
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inspect"
 	"github.com/postrider/postrider/pause"
+	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
@@ -112,6 +113,17 @@ type (
 		Held   store.HeldInfo `json:"held"`
 		Queued []admin.Queued `json:"queued"`
 	}
+	sagaBody struct {
+		Operation saga.Verb `json:"operation"`
+		// Rev is the revision of the instance on which the decision is based.
+		Rev    int64  `json:"rev"`
+		Reason string `json:"reason,omitempty"`
+	}
+	outcomeAnswer struct {
+		Handled bool `json:"handled"`
+		// Rev is the revision of the instance with which the operation was carried out.
+		Rev int64 `json:"rev,omitempty"`
+	}
 	reviewAnswer struct {
 		admin.Review
 		Discarded int `json:"discarded,omitempty"`
@@ -129,7 +141,7 @@ type (
 
 // api is the table of routes.
 func (h *Handler) api() []apiRoute {
-	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.redriveRoutes(), h.pauseRoutes())
+	return slices.Concat(h.statusRoutes(), h.readRoutes(), h.writeRoutes(), h.redriveRoutes(), h.pauseRoutes(), h.sagaRoutes())
 }
 
 func (h *Handler) statusRoutes() []apiRoute {
@@ -309,6 +321,19 @@ func (h *Handler) pauseRoutes() []apiRoute {
 				return nil, err
 			}
 			return s.ResumeRelay(c.r.Context(), c.p, c.path("relay"), in.Reason)
+		}},
+	}
+}
+
+func (h *Handler) sagaRoutes() []apiRoute {
+	return []apiRoute{
+		{"POST", "/sagas/{id}/operate", "OperateSaga", "Asks the engine of a saga for an operation, and waits a moment for its decision. Without handled in the answer, the engine decides later. All but retries need a reason.", nil, sagaBody{}, outcomeAnswer{}, func(c call) (any, error) {
+			var in sagaBody
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			out, err := h.service.OperateSaga(c.r.Context(), c.p, c.path("id"), saga.Operation{Verb: in.Operation, Rev: in.Rev, Reason: in.Reason})
+			return outcomeAnswer{out.Handled, out.Rev}, err
 		}},
 	}
 }

@@ -80,8 +80,12 @@ func chart(points []admin.Point, target time.Duration) (p plot) {
 	}
 	p.Target, p.TargetText, p.TargetY = fmt.Sprint(18+y(target)), "target "+admin.Duration(target), 13+y(target)
 	p.Label = chartLine(points)
+	layout := "15:04"
+	if points[len(points)-1].At.Sub(points[0].At) < 10*time.Minute {
+		layout = "15:04:05"
+	}
 	for i, x := range []string{"0", "50%", "100%"} {
-		text := points[i*(len(points)-1)/2].At.UTC().Format("15:04")
+		text := points[i*(len(points)-1)/2].At.UTC().Format(layout)
 		p.Times = append(p.Times, timeLabel{x, []string{"start", "middle", "end"}[i], text})
 	}
 	p.Times[2].Text = "now"

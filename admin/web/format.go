@@ -30,11 +30,11 @@ func (h *Handler) functions() template.FuncMap {
 		"until":  until,
 		"recent": func(now, t time.Time) bool { return now.Sub(t) < 10*time.Minute },
 		"tone":   toneMark, "word": wordMark, "state": func(tone, icon, text string) mark { return mark{tone, icon, text} },
-		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "deadState": deadState, "parkReason": parkReason,
+		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "sagaVerb": sagaVerb, "deadState": deadState, "parkReason": parkReason,
 		"relayPath": admin.RelayPath, "heldPath": admin.HeldPath,
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
-		"join":  func(list []string) string { return strings.Join(list, ", ") },
+		"join": func(list []string) string { return strings.Join(list, ", ") }, "listed": admin.Listed,
 		"upper": upper,
 		"sub":   func(a, b int) int { return a - b },
 		"int64": func(n int) int64 { return int64(n) },
@@ -146,7 +146,9 @@ type slot struct {
 // slots finds the # that stand for numbers and identifiers.
 func slots(cause string) (out []slot) {
 	for i, part := range strings.Split(visible(cause), "#") {
-		if i > 0 {
+		if n := len(out); i > 0 && n > 1 && !out[n-1].Slot && strings.Trim(out[n-1].Text, ".:") == "" {
+			out = out[:n-1] // the address #.#.#.#:# is one
+		} else if i > 0 {
 			out = append(out, slot{Slot: true})
 		}
 		if part != "" {

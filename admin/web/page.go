@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/inspect"
 	"github.com/postrider/postrider/pause"
+	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
@@ -115,6 +116,7 @@ var notices = map[string]notice{
 	"applied":   {"ok", "check", "Done.", "The decision is applied."},
 	"paused":    {"info", "pause", "Paused.", "Its processes start nothing from their next heartbeat on; what is in progress finishes."},
 	"resumed":   {"ok", "check", "Resumed.", "Its processes continue with their next heartbeat."},
+	"asked":     {"info", "clock", "Asked for.", "The engine decides when one of its processes runs; what happened says what it decided."},
 	"recorded":  {"info", "clock", "Recorded.", "The process that works on it applies the decision when its present attempt has ended."},
 }
 
@@ -204,6 +206,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 	if status == http.StatusUnauthorized && h.cfg.Authorizer == nil {
 		p.Data = errorData{title, text, "/signin", "Sign in"}
 	}
+	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {
+		p.Data = errorData{title, text, strings.TrimPrefix(returnTo(r.URL.RequestURI()), h.cfg.Prefix), "Try again"}
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	h.execute(w, "error", p)
@@ -221,6 +226,9 @@ func (h *Handler) explain(r *http.Request, err error) (status int, text string) 
 	if status == http.StatusServiceUnavailable {
 		h.cfg.Logger.Warn("the administration cannot read or write the store", "path", r.URL.Path, "error", err)
 		text = "The store cannot be read or written now. Relays run in their own processes and may still be delivering."
+		if errors.Is(err, admin.ErrNotAsked) {
+			text = "The engine was not asked: nothing can be published. The database role of this server needs the rights of a publisher."
+		}
 	}
 	return status, text
 }
@@ -236,15 +244,15 @@ func statusOf(err error) int {
 		return false
 	}
 	switch {
-	case is(admin.ErrForbidden, admin.ErrAgent):
+	case is(admin.ErrForbidden, admin.ErrAgent, admin.ErrCannotPublish):
 		return http.StatusForbidden
 	case is(admin.ErrToken, errSignedOut):
 		return http.StatusUnauthorized
 	case is(deadletter.ErrNotFound, store.ErrNoRedrive, store.ErrNotHeld, store.ErrNoParked, store.ErrNoSaga, store.ErrUnknownRelay,
-		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken, admin.ErrNotFound):
+		inspect.ErrNotFound, admin.ErrNoReview, admin.ErrNoToken, admin.ErrNotFound, saga.ErrNotFound):
 		return http.StatusNotFound
 	case is(deadletter.ErrResolved, deadletter.ErrEdited, deadletter.ErrRedriveEnded, deadletter.ErrNotStopped, deadletter.ErrRedrivenTooOften,
-		held.ErrRefused, held.ErrSeveral, admin.ErrReviewChanged, store.ErrRecordChanged, pause.ErrPaused, pause.ErrNotPaused):
+		held.ErrRefused, held.ErrSeveral, admin.ErrReviewChanged, store.ErrRecordChanged, pause.ErrPaused, pause.ErrNotPaused, admin.ErrSagaRefused):
 		return http.StatusConflict
 	case is(admin.ErrReason, admin.ErrMarker, admin.ErrNotShown, admin.ErrInput, pause.ErrInvalid):
 		return http.StatusBadRequest

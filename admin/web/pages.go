@@ -284,7 +284,7 @@ func (h *Handler) showEdit(w http.ResponseWriter, r *http.Request, p admin.Princ
 }
 
 func deadCrumbs(n int64, last string) []crumb {
-	return []crumb{{"Dead letters", "/dead"}, {strconv.FormatInt(n, 10), fmt.Sprintf("/dead/%d", n)}, {last, ""}}
+	return []crumb{{"Dead letters", "/dead"}, {fmt.Sprintf("Dead letter %d", n), fmt.Sprintf("/dead/%d", n)}, {last, ""}}
 }
 
 func (h *Handler) showReveal(w http.ResponseWriter, r *http.Request, p admin.Principal) {

@@ -95,6 +95,8 @@ var fieldRules = map[string]object{
 	"verb":         {"enum": wordsOf([]store.Verb{store.VerbRetry, store.VerbSkip, store.VerbDead, store.VerbDeadAll})},
 	"side":         {"enum": []string{"", string(store.KindRelay), string(store.KindConsumer)}},
 	"state":        {"enum": []string{"", string(store.DeadOpen)}},
+	"operation":    {"enum": wordsOf(admin.SagaVerbs)},
+	"rev":          {"minimum": 1},
 	"max_redrives": {"minimum": -1},
 	"rate":         {"minimum": 0},
 	"stop_at":      {"minimum": 0, "exclusiveMaximum": 1},

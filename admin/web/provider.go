@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,9 @@ func (s *sessions) awayCookie(value string, life time.Duration) *http.Cookie {
 	return c
 }
 
+// ofAway is what the cookies of awayCookie are good for.
+func (s *sessions) ofAway() []byte { return append(slices.Clone(s.of), "-away"...) }
+
 // beginSignIn leads to the provider.
 func (h *Handler) beginSignIn(w http.ResponseWriter, r *http.Request) {
 	if h.cfg.Provider == nil {
@@ -59,7 +63,7 @@ func (h *Handler) beginSignIn(w http.ResponseWriter, r *http.Request) {
 		var text []byte
 		if text, err = json.Marshal(away{kept, back, time.Now().Add(awayFor)}); err == nil {
 			c := h.sessions.awayCookie("", awayFor)
-			c.Value = base64.RawURLEncoding.EncodeToString(h.sessions.shared.Seal(nil, nil, text, []byte(c.Name)))
+			c.Value = base64.RawURLEncoding.EncodeToString(h.sessions.shared.Seal(nil, nil, text, h.sessions.ofAway()))
 			http.SetCookie(w, c)
 			http.Redirect(w, r, address, http.StatusSeeOther)
 			return
@@ -80,7 +84,7 @@ func (h *Handler) endSignIn(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		var sealed, text []byte
 		if sealed, err = base64.RawURLEncoding.DecodeString(c.Value); err == nil {
-			if text, err = h.sessions.shared.Open(nil, nil, sealed, []byte(gone.Name)); err == nil {
+			if text, err = h.sessions.shared.Open(nil, nil, sealed, h.sessions.ofAway()); err == nil {
 				err = json.Unmarshal(text, &a)
 			}
 		}

@@ -68,3 +68,23 @@ func TestRedriveWithCare(t *testing.T) {
 		t.Errorf("continued: %d\n%s", status, body)
 	}
 }
+
+// TestDiscardOfManyIsConfirmed: a review that discards a hundred or more is carried out when their number was typed in.
+func TestDiscardOfManyIsConfirmed(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{}).signIn(admin.Operator)
+	p := admin.Principal{Subject: "anna", Role: admin.Operator}
+	causes, err := s.service.Causes(t.Context(), p, webtest.Open, 10)
+	must(t, err)
+	r, err := s.service.StartReview(t.Context(), p, admin.ReviewDiscard, webtest.Of(causes[0]))
+	must(t, err)
+	for _, tt := range []struct {
+		typed string
+		done  bool
+	}{{"", false}, {"20", false}, {" 200 ", true}} {
+		_, body := s.post("/reviews/"+r.ID, url.Values{"digest": {r.Digest}, "reason": {"written off"}, "confirm": {tt.typed}})
+		if strings.Contains(body, "type 200 to confirm") == tt.done || strings.Contains(body, "It stays on record.") != tt.done {
+			t.Errorf("typed %q:\n%s", tt.typed, body)
+		}
+	}
+}

@@ -20,7 +20,11 @@ type reviewData struct {
 	// First and StopAt are those of the form.
 	First  bool
 	StopAt string
-	Error  string
+	// Rest counts what follows the first message.
+	Rest int64
+	// Confirm: the number of dead letters is typed in.
+	Confirm bool
+	Error   string
 }
 
 // defaultStop is the percentage of failed attempts at which the form of a redrive suggests to stop.
@@ -29,8 +33,30 @@ const defaultStop = "5"
 // defaultRate is the rate that the form of a redrive suggests, per second.
 const defaultRate = 50.0
 
+// confirmFrom is how many dead letters a discard concerns at least for which their number is typed in.
+const confirmFrom = 100
+
+func needsConfirmation(v admin.Review) bool {
+	return v.Action == admin.ReviewDiscard && v.Included >= confirmFrom
+}
+
+// confirmed returns an error unless the number was typed in that a discard of many needs.
+func (h *Handler) confirmed(r *http.Request, p admin.Principal, id string) error {
+	if !p.Role.May("ExecuteReview") { // which refuses it, on record
+		return nil
+	}
+	v, err := h.service.ShowReview(r.Context(), p, id)
+	if err != nil || !needsConfirmation(v) {
+		return err
+	}
+	if typed := strings.ReplaceAll(strings.TrimSpace(r.PostFormValue("confirm")), ",", ""); typed != strconv.FormatInt(v.Included, 10) {
+		return fmt.Errorf("%w: type %d to confirm how many dead letters are discarded", admin.ErrInput, v.Included)
+	}
+	return nil
+}
+
 func newReviewData(v admin.Review, x admin.Execution, err error) reviewData {
-	d := reviewData{Review: v, IsRedrive: v.Action == admin.ReviewRedrive, Reason: x.Reason}
+	d := reviewData{Review: v, IsRedrive: v.Action == admin.ReviewRedrive, Reason: x.Reason, Rest: v.Included - 1, Confirm: needsConfirmation(v)}
 	var names []string
 	for _, c := range v.Causes {
 		names = append(names, c.Relay)

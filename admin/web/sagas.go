@@ -1,13 +1,16 @@
 package web
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
@@ -66,6 +69,10 @@ type sagaData struct {
 	Saga   admin.Saga
 	Title  string
 	Events []event
+	// Retry: it can be tried again. Plans are the operations that the engine would accept; Unplanned says why none is known, "" if they are.
+	Retry     bool
+	Plans     []admin.SagaPlan
+	Unplanned string
 }
 
 func (h *Handler) saga(w http.ResponseWriter, r *http.Request, p admin.Principal) {
@@ -78,10 +85,58 @@ func (h *Handler) saga(w http.ResponseWriter, r *http.Request, p admin.Principal
 		for _, t := range slices.Backward(s.History) {
 			d.Events = append(d.Events, transitionEvent(t))
 		}
+		if err := h.plans(r, p, &d); err != nil {
+			return err
+		}
 		out.Title, out.Refresh = s.Saga, refreshEvery
 		out.Crumbs, out.Data = []crumb{{"Sagas", "/sagas"}, {s.Saga, "/sagas"}, {shortID(s.ID), ""}}, d
 		return nil
 	})
+}
+
+// plans adds what somebody can do.
+func (h *Handler) plans(r *http.Request, p admin.Principal, d *sagaData) (err error) {
+	if !p.Role.May("SagaPlans") || !d.Saga.EndedAt.IsZero() {
+		return nil
+	}
+	d.Plans, err = h.service.SagaPlans(r.Context(), p, d.Saga.ID)
+	switch {
+	case errors.Is(err, admin.ErrCannotPublish):
+		d.Unplanned = "Decisions are made with postrider saga."
+	case errors.Is(err, saga.ErrNoDefinition):
+		d.Unplanned = fmt.Sprintf("No process has reported version %d of the saga. Deploy one that has it, or move the instance to another version with postrider saga migrate.", d.Saga.Version)
+	case err != nil:
+		return err
+	}
+	d.Retry = slices.ContainsFunc(d.Plans, func(of admin.SagaPlan) bool { return of.Verb == saga.Retry })
+	return nil
+}
+
+// sagaVerb says what an operation does.
+func sagaVerb(v saga.Verb) string {
+	return map[saga.Verb]string{
+		saga.Retry: "Try again what is stuck", saga.Compensate: "Undo what was done", saga.Pause: "Pause it: nothing is sent until it is resumed",
+		saga.Resume: "Resume it", saga.Complete: "End it as completed: the rest was done by hand", saga.Abandon: "Abandon it: nothing else is done or undone",
+	}[v]
+}
+
+func (h *Handler) operateSaga(w http.ResponseWriter, r *http.Request, p admin.Principal) {
+	id := r.PathValue("id")
+	rev, err := strconv.ParseInt(r.PostFormValue("rev"), 10, 64)
+	if err != nil {
+		err = fmt.Errorf("%w: %q is no revision", admin.ErrInput, r.PostFormValue("rev"))
+	}
+	done := "asked"
+	if err == nil || !p.Role.May("OperateSaga") { // a refusal is on record
+		var out saga.Outcome
+		out, err = h.service.OperateSaga(r.Context(), p, id, saga.Operation{
+			Verb: saga.Verb(r.PostFormValue("verb")), Rev: rev, Reason: strings.TrimSpace(r.PostFormValue("reason")),
+		})
+		if out.Handled {
+			done = "applied"
+		}
+	}
+	h.see(w, r, "/sagas/"+escapePath(id)+"?done="+done, err)
 }
 
 func sagaTitle(s admin.Saga) string {
@@ -108,7 +163,7 @@ func sagaTitle(s admin.Saga) string {
 }
 
 func transitionEvent(t store.SagaTransition) event {
-	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: upper(strings.TrimSpace(t.Input + " " + t.Step)), Evidence: fmt.Sprintf("revision %d", t.Rev)}
+	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: inputText(t), Evidence: fmt.Sprintf("revision %d", t.Rev)}
 	var parts []string
 	for _, entry := range t.Entries {
 		text := entryText(entry)
@@ -136,6 +191,19 @@ func transitionEvent(t store.SagaTransition) event {
 	return e
 }
 
+// inputText says what an instance moved on for.
+func inputText(t store.SagaTransition) string {
+	switch t.Input {
+	case "reply":
+		return "Answer of " + t.Step
+	case "local":
+		return "Ran " + t.Step
+	case "timer":
+		return "Timer of " + t.Step
+	}
+	return upper(strings.TrimSpace(t.Input + " " + t.Step))
+}
+
 // entryText says what happened: "ship refused: address not served" for "step.refused".
 func entryText(e store.SagaEntry) string {
 	what, did, _ := strings.Cut(e.Name, ".")
@@ -146,6 +214,10 @@ func entryText(e store.SagaEntry) string {
 	case "undo":
 		did = strings.TrimSpace("undo of " + e.Step + " " + did)
 	case "saga":
+	case "attempt":
+		did = strings.TrimSpace(e.Step + " attempt " + did)
+	case "command":
+		return strings.TrimSpace(e.Step + " started")
 	default:
 		did = strings.TrimSpace(e.Name + " " + e.Step)
 	}

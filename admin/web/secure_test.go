@@ -249,7 +249,7 @@ func TestViewersChangeNothing(t *testing.T) {
 	s := serve(t, false, web.Config{}).signIn(admin.Viewer)
 	for _, path := range []string{
 		"/dead/1/discard", "/dead/1/redrive", "/dead/1/edit", "/dead/1/reveal", "/reviews/x", "/redrives/1/cancel", "/held/to-hook/order%2F42/decide",
-		"/relays/payments/pause", "/relays/payments/resume",
+		"/relays/payments/pause", "/relays/payments/resume", "/sagas/fulfilment-4711/operate",
 	} {
 		status, body := s.post(path, url.Values{"reason": {"x"}, "verb": {"skip"}, "digest": {"x"}, "for": {"1h"}})
 		if status != http.StatusForbidden || !strings.Contains(body, "role") {

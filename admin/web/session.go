@@ -52,6 +52,8 @@ type sessions struct {
 	path         string
 	secure       bool
 	shared, here cipher.AEAD
+	// of is what cookies are good for: a store and an environment. Servers of others may have the same key and address.
+	of []byte
 
 	mu    *sync.Mutex
 	codes map[[sha256.Size]byte]issued
@@ -64,7 +66,7 @@ type issued struct {
 	ends      time.Time
 }
 
-func newSessions(c Config) (s sessions, err error) {
+func newSessions(c Config, store string) (s sessions, err error) {
 	key := c.Key
 	if key == nil {
 		key = random(32)
@@ -84,6 +86,7 @@ func newSessions(c Config) (s sessions, err error) {
 	if c.Secure && c.Prefix == "" {
 		s.cookie = "__Host-" + s.cookie
 	}
+	s.of = []byte(s.cookie + "\x00" + store + "\x00" + c.Environment.Name)
 	s.mu, s.codes = new(sync.Mutex), make(map[[sha256.Size]byte]issued)
 	return s, nil
 }
@@ -106,7 +109,7 @@ func (s *sessions) seal(v session) (string, error) {
 	if v.Issuer == codeIssuer {
 		by = s.here
 	}
-	return base64.RawURLEncoding.EncodeToString(by.Seal(nil, nil, text, []byte(s.cookie))), nil
+	return base64.RawURLEncoding.EncodeToString(by.Seal(nil, nil, text, s.of)), nil
 }
 
 // open returns the session of a cookie's value.
@@ -115,10 +118,10 @@ func (s *sessions) open(value string) (v session, err error) {
 	if err != nil {
 		return v, err
 	}
-	text, err := s.shared.Open(nil, nil, sealed, []byte(s.cookie))
+	text, err := s.shared.Open(nil, nil, sealed, s.of)
 	byCode := err != nil
 	if byCode {
-		if text, err = s.here.Open(nil, nil, sealed, []byte(s.cookie)); err != nil {
+		if text, err = s.here.Open(nil, nil, sealed, s.of); err != nil {
 			return v, err
 		}
 	}

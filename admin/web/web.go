@@ -58,7 +58,8 @@ type Config struct {
 	Authorizer Authorizer
 	// Provider, if not nil, signs people in, beside access tokens and codes.
 	Provider Provider
-	// Key seals sessions: 32 bytes, the same for all processes that share sessions. Without one, sessions end with the process.
+	// Key seals sessions: 32 bytes, the same for all processes that share sessions. Without one, sessions end with the process. A session is
+	// good for one store (admin.Config.Name) in one Environment, whoever else has the key.
 	Key []byte
 	// Listen is the address of the server; it keeps the cookies of several servers on one host apart.
 	Listen string
@@ -105,7 +106,7 @@ func New(service *admin.Service, c Config) (*Handler, error) {
 	}
 	h := &Handler{service: service, cfg: c, assets: make(map[string]asset)}
 	var err error
-	if h.sessions, err = newSessions(c); err != nil {
+	if h.sessions, err = newSessions(c, service.Name()); err != nil {
 		return nil, err
 	}
 	// The content of a page is another template in each set; the first one is only for parsing.

@@ -63,7 +63,7 @@ var rules = []rule{
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox", "saga"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
-	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause", "saga"}},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},

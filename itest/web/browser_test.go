@@ -107,6 +107,7 @@ func (s site) pages(t *testing.T) map[string]string {
 	stopped, err := deadletter.New(s.shop).StartRedrive(t.Context(), deadletter.Plan{Filter: webtest.Of(causes[0]), Rate: 50, StopAt: 0.05, By: "anna"})
 	must(t, err)
 	must(t, s.shop.Step(t.Context()))
+	must(t, s.shop.Own())
 	must(t, s.shop.Stop(t.Context(), stopped.ID, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
 	return map[string]string{
 		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments", "relay-down": "/relays/to-audit", "relay-waiting": "/relays/fulfilment",
@@ -158,8 +159,7 @@ func TestPagesTorture(t *testing.T) {
 // all checks all pages: at each width in light, and in dark, which changes no layout, where it is examined with axe-core too.
 func (s site) all(t *testing.T, hostile bool, examined func(width int64, scheme string) bool) {
 	t.Helper()
-	script, err := os.ReadFile(servertest.Get(t, servertest.Axe))
-	must(t, err)
+	script := axe(t)
 	ctx := browser(t)
 	for name, path := range s.pages(t) {
 		for _, width := range []int64{360, 768, 1024, 1440} {
@@ -169,7 +169,7 @@ func (s site) all(t *testing.T, hostile bool, examined func(width int64, scheme 
 				}
 				s.page(t, ctx, hostile, name, path, width, scheme)
 				if examined(width, scheme) {
-					noBarriers(t, ctx, string(script), name, width, scheme)
+					noBarriers(t, ctx, script, name, width, scheme)
 				}
 			}
 		}
@@ -183,6 +183,14 @@ func (s site) all(t *testing.T, hostile bool, examined func(width int64, scheme 
 const barriers = `axe.run(document, {resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})
 	.then(r => r.violations.map(v => v.id + ': ' + v.help + ' at ' + v.nodes.slice(0, 3).map(n => n.target.join(' ') + ' (' +
 		n.failureSummary.split('\\n').slice(1, 2).join('').trim() + ')').join(', ')).join('; '))`
+
+// axe is the program axe-core.
+func axe(t *testing.T) string {
+	t.Helper()
+	script, err := os.ReadFile(servertest.Get(t, servertest.Axe))
+	must(t, err)
+	return string(script)
+}
 
 // noBarriers checks the page that is open.
 func noBarriers(t *testing.T, ctx context.Context, axe, name string, width int64, scheme string) {

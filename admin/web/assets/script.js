@@ -6,7 +6,9 @@ let etag = '', failing = false;
 // busy says that somebody is using a part: replacing it would lose focus, a selection or what was typed.
 function busy() {
   const active = document.activeElement, selection = getSelection();
-  return main.contains(active) || document.querySelector('main details[open]') || selection && !selection.isCollapsed;
+  return main.contains(active) || document.querySelector('main details[open]') || selection && !selection.isCollapsed ||
+    [...document.querySelectorAll('main input, main textarea')].some((f) => f.value !== f.defaultValue || f.checked !== f.defaultChecked) ||
+    [...document.querySelectorAll('main option')].some((o) => o.selected !== o.defaultSelected && o.selected && o.index > 0);
 }
 
 function note(text) {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
@@ -38,6 +39,22 @@ type Options struct {
 	Checks      []doctor.Check
 	Command     func(line string) string
 	AuditFailed func(error)
+	// Publish publishes messages, with a source for those without one; nil if nobody may decide about sagas.
+	Publish func(ctx context.Context, source string, msgs []*postrider.Message) ([]string, error)
+}
+
+// source is that of messages that people cause.
+const source = "postrider-admin"
+
+// publish is that of admin.Config.
+func (o Options) publish() func(context.Context, *postrider.Message) error {
+	if o.Publish == nil {
+		return nil
+	}
+	return func(ctx context.Context, m *postrider.Message) error {
+		_, err := o.Publish(ctx, source, []*postrider.Message{m})
+		return err
+	}
 }
 
 // Limits of requests.
@@ -115,7 +132,8 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 		return nil, err
 	}
 	service := admin.New(store, admin.Config{
-		Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Logger: logger, AuditFailed: o.AuditFailed,
+		Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Publish: o.publish(), Logger: logger,
+		AuditFailed: o.AuditFailed,
 	})
 	var agents http.Handler
 	handler, err := web.New(service, web.Config{

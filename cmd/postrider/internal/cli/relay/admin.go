@@ -23,7 +23,7 @@ func (p commands) serveAdmin(ctx context.Context, c *config.Config, units []*uni
 	}
 	s, _ := c.StoreOf(units[0].config)
 	o := serving.Options{
-		Admin: c.Admin, Name: b.StoreName(s), Version: program.ReadBuild().Version, Checks: b.ConfiguredChecks(c, s), Command: p.Complete,
+		Admin: c.Admin, Name: b.StoreName(s), Version: program.ReadBuild().Version, Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Publish: b.Publish,
 		Principal: admin.Principal{Subject: p.Operator(), Role: serving.DefaultRole(b)},
 	}
 	if e != nil {

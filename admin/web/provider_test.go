@@ -1,0 +1,77 @@
+package web_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/admin/web/webtest"
+)
+
+// everybody is a provider that signs in each browser as an admin.
+type everybody struct{}
+
+func (everybody) Name() string { return "Everybody" }
+
+func (everybody) Begin(context.Context) (string, []byte, error) {
+	return "https://id.example", []byte("nonce"), nil
+}
+
+func (everybody) Finish(context.Context, []byte, url.Values) (admin.Principal, error) {
+	return admin.Principal{Issuer: "https://id.example", Subject: "eve", Role: admin.Admin}, nil
+}
+
+func (everybody) SignOut() string { return "" }
+
+// TestSessionsOfOtherStores: servers with the same key and address, of other stores or environments, do not take each other's sessions, nor
+// sign-ins that have begun.
+func TestSessionsOfOtherStores(t *testing.T) {
+	t.Parallel()
+	shop, err := webtest.New(t.Context(), false)
+	must(t, err)
+	key := make([]byte, 32)
+	handler := func(name, environment string) http.Handler {
+		h, err := web.New(admin.New(shop, admin.Config{Name: name}), web.Config{
+			Key: key, Listen: ":8686", Provider: everybody{}, Environment: web.Environment{Name: environment},
+		})
+		must(t, err)
+		return h
+	}
+	get := func(h http.Handler, path string, cookies []*http.Cookie) *http.Response {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		for _, c := range cookies {
+			r.AddCookie(c)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Result()
+	}
+	mine := handler("shop", "Staging")
+	begun := get(mine, "/signin/begin", nil).Cookies()
+	var session []*http.Cookie
+	for _, c := range get(mine, "/signin/callback", begun).Cookies() {
+		if c.Value != "" {
+			session = append(session, c)
+		}
+	}
+	for name, tt := range map[string]struct {
+		handler        http.Handler
+		page, callback int
+	}{
+		"itself":              {mine, http.StatusOK, http.StatusSeeOther},
+		"another process":     {handler("shop", "Staging"), http.StatusOK, http.StatusSeeOther},
+		"another store":       {handler("payments", "Staging"), http.StatusSeeOther, http.StatusForbidden},
+		"another environment": {handler("shop", "Production"), http.StatusSeeOther, http.StatusForbidden},
+	} {
+		if r := get(tt.handler, "/dead", session); r.StatusCode != tt.page {
+			t.Errorf("%s: a page: %d, want %d", name, r.StatusCode, tt.page)
+		}
+		if r := get(tt.handler, "/signin/callback", begun); r.StatusCode != tt.callback {
+			t.Errorf("%s: the end of a sign-in: %d, want %d", name, r.StatusCode, tt.callback)
+		}
+	}
+}
