@@ -20,6 +20,7 @@ func logScenarios[Tx any]() []scenario[Tx] {
 		{"RecreatedLogIsReadFromItsBeginning", logRecreated[Tx]},
 		{"RetentionBelowThePositionIsReported", logExpired[Tx]},
 		{"RetentionDuringReadingIsReported", logExpiredWhileReading[Tx]},
+		{"RetentionOfWhatOthersReadIsNotReported", logOfOthersExpired[Tx]},
 		{"ProcessThatDiesIsReplaced", logTakenOver[Tx]},
 		{"TakeoverTakesTheLeaseAndASecond", logTakeoverInTime[Tx]},
 		{"ProcessWithoutItsLeaseCommitsNothing", logFenced[Tx]},
