@@ -56,6 +56,7 @@ type Consumer[Tx any] struct {
 
 	separate atomic.Int64 // how many more batches use savepoints
 	fits     atomic.Int64 // how many messages there is time for in a transaction
+	slow     atomic.Bool  // handlers take so long that keys must not wait for each other in a transaction
 }
 
 // Stats counts the work of a consumer in this process since it was created. Every field only grows, so that a process can

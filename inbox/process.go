@@ -78,6 +78,10 @@ const (
 	shrinkAbove = 4 * growBelow
 )
 
+// slowHandler is how long the handler of a message may take, on average, for messages of different keys to share a transaction while
+// workers are idle. It is about what a transaction takes by itself.
+const slowHandler = 2 * time.Millisecond
+
 // fitted records that a transaction with the maximum number of messages, n, was committed, and how long it took.
 func (c *Consumer[Tx]) fitted(n int, took time.Duration) {
 	fits := c.fits.Load()

@@ -97,7 +97,11 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 			res.err = errors.Join(res.err, c.rollback(t.tx))
 		}
 	}()
-	if err := t.deliverAll(ctx, fresh); err != nil {
+	err = t.deliverAll(ctx, fresh)
+	if t.done > 0 {
+		c.slow.Store(time.Since(t.begun) > time.Duration(t.done)*slowHandler)
+	}
+	if err != nil {
 		res = result{err: err, failed: t.failed}
 		if errors.Is(err, errNoTime) {
 			res.cut = slices.Index(batch, fresh[t.done])

@@ -25,6 +25,7 @@ func logScenarios[Tx any]() []scenario[Tx] {
 		{"TakeoverTakesTheLeaseAndASecond", logTakeoverInTime[Tx]},
 		{"ProcessWithoutItsLeaseCommitsNothing", logFenced[Tx]},
 		{"ProcessesShareTheLog", logShared[Tx]},
+		{"SlowHandlersOfKeysRunAtOnce", logSlowHandlers[Tx]},
 		{"FailedMessageDoesNotStopThePosition", logFailureMovesOn[Tx]},
 		{"OpenMessageStopsThePosition", logOpenStops[Tx]},
 		{"IDsBeyondThePositionAreKept", logKeepsIDs[Tx]},
