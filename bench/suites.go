@@ -53,6 +53,8 @@ var promises = []report.Promise{
 	{Number: 7, Text: "an idle relay, statements per second", Suite: "idle", Row: idleRelay, Figure: figureStatements, AtMost: 10},
 	{Number: 8, Text: "consume a stream in order, 10,000 keys, to a loop by hand", Suite: "consume", Row: fromLog, With: handInOrder, AtLeast: 0.9},
 	{Number: 8, Text: "consume a stream in order, one key, to a loop by hand", Suite: "consume", Row: fromLogOneKey, With: handInOrder, AtLeast: 0.8},
+	{Number: 8, Text: "consume a stream in order, batches in one round trip, to a loop by hand", Suite: "consume", Row: fromLogBatch,
+		With: handPipelined, AtLeast: 0.7},
 	{Number: 8, Text: "consume a stream in order, one in a transaction, to the queue in order", Suite: "consume", Row: fromLogSingle,
 		With: fromQueue, AtLeast: 5},
 	{Number: 8, Text: "consume with handlers of 20 ms, 16 at once, to the most possible", Suite: "consume", Row: fromLogSlow,
