@@ -1,6 +1,7 @@
 package kafkabroker_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -128,33 +129,11 @@ func TestLogOfTransactions(t *testing.T) {
 	name := kafkabroker.TopicName(prefix, "orders")
 	createTopic(t, address, name, 1, nil)
 	client := plainClient(t, address, kgo.TransactionalID(prefix), kgo.DefaultProduceTopic(name))
-	made := 0
-	transaction := func(end kgo.TransactionEndTry, n int) (ids []string) {
-		t.Helper()
-		if err := client.BeginTransaction(); err != nil {
-			t.Fatal(err)
-		}
-		for range n {
-			made++
-			id := fmt.Sprint("m", made)
-			r := &kgo.Record{Key: []byte("k"), Value: []byte("{}"), Headers: []kgo.RecordHeader{
-				{Key: "ce_id", Value: []byte(id)}, {Key: "ce_type", Value: []byte("t")}, {Key: "ce_source", Value: []byte("test")},
-				{Key: "ce_specversion", Value: []byte("1.0")},
-			}}
-			if err := client.ProduceSync(by(t), r).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
-			ids = append(ids, id)
-		}
-		if err := client.EndTransaction(by(t), end); err != nil {
-			t.Fatal(err)
-		}
-		return ids
-	}
-	want := transaction(kgo.TryCommit, 2)
-	transaction(kgo.TryAbort, 2)
-	want = append(want, transaction(kgo.TryCommit, 2)...)
-	transaction(kgo.TryAbort, 1)
+	produceTogether(t, client, kgo.TryCommit, "m1", "m2")
+	produceTogether(t, client, kgo.TryAbort, "m3", "m4")
+	produceTogether(t, client, kgo.TryCommit, "m5", "m6")
+	produceTogether(t, client, kgo.TryAbort, "m7")
+	want := []string{"m1", "m2", "m5", "m6"}
 
 	log, err := kafkabroker.OpenSubscriber(by(t), "kafka://"+address, kafkabroker.SubscriberConfig{Topics: []string{"orders"}, Prefix: prefix})
 	if err != nil {
@@ -190,5 +169,21 @@ func TestLogOfTransactions(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("read %v, want %v", got, want)
+	}
+}
+
+// produceTogether produces messages in a transaction.
+func produceTogether(t testing.TB, client *kgo.Client, end kgo.TransactionEndTry, ids ...string) {
+	t.Helper()
+	err := client.BeginTransaction()
+	for _, id := range ids {
+		r := &kgo.Record{Key: []byte("k"), Value: []byte("{}"), Headers: []kgo.RecordHeader{
+			{Key: "ce_id", Value: []byte(id)}, {Key: "ce_type", Value: []byte("t")}, {Key: "ce_source", Value: []byte("test")},
+			{Key: "ce_specversion", Value: []byte("1.0")},
+		}}
+		err = cmp.Or(err, client.ProduceSync(by(t), r).FirstErr())
+	}
+	if err = cmp.Or(err, client.EndTransaction(by(t), end)); err != nil {
+		t.Fatal(err)
 	}
 }

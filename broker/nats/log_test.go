@@ -79,14 +79,7 @@ func TestLogPassesOtherTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish := func(topic string) string {
-		m := &postrider.Message{ID: postrider.NewID(), Topic: topic, Type: "t", Key: "k", Payload: []byte("{}")}
-		m.FillDefaults("test", time.Now())
-		if err := errors.Join(p.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
-			t.Fatal(err)
-		}
-		return m.ID
-	}
+	publish := func(topic string) string { return publishTo(t, p, topic) }
 	read := natsbroker.SubscriberConfig{Config: cfg, Topics: []string{"rare"}}
 	log, err := natsbroker.NewSubscriber(t.Context(), conn, read)
 	if err != nil {
@@ -132,4 +125,15 @@ func TestLogPassesOtherTopics(t *testing.T) {
 	if err := r.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// publishTo publishes a message to a topic and returns its ID.
+func publishTo(t testing.TB, p *natsbroker.Publisher, topic string) string {
+	t.Helper()
+	m := &postrider.Message{ID: postrider.NewID(), Topic: topic, Type: "t", Key: "k", Payload: []byte("{}")}
+	m.FillDefaults("test", time.Now())
+	if err := errors.Join(p.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
+		t.Fatal(err)
+	}
+	return m.ID
 }
