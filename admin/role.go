@@ -89,10 +89,6 @@ func (e *ForbiddenError) Error() string {
 // Is reports whether target is ErrForbidden.
 func (e *ForbiddenError) Is(target error) bool { return target == ErrForbidden }
 
-func wrongInput(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrInput, fmt.Sprintf(format, args...))
-}
-
 // Action is something that a principal asks of the Service: the name of its method.
 type Action string
 
