@@ -18,7 +18,7 @@ BASE ?= $(shell git rev-parse --verify --quiet --abbrev-ref main || echo HEAD)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: gofmt gofix vet lint prose test ## everything that must hold: the static checks and all tests
