@@ -13,7 +13,8 @@ import (
 
 const (
 	// undeliveredSQL returns what cursor c has not delivered, at most $1 rows of each kind: late and fresh. Parked messages are left
-	// out.
+	// out, one look at the index for each row: the planner would compare all of them with a relay's whole parking lot, if it makes a
+	// join of a NOT EXISTS.
 	undeliveredSQL = `
 	select l.created_at from (
 		(select l.partition, l.seq, l.created_at from pg_snapshot_xip(c.snapshot) as x cross join lateral (
@@ -27,7 +28,7 @@ const (
 		(select l.partition, l.seq, l.created_at from {log} l
 		where l.partition = c.partition and l.seq > c.position order by l.seq limit $1::int8)
 	) as l
-	where not exists (select 1 from {parked} p where p.relay = c.relay and p.partition = l.partition and p.seq = l.seq)`
+	where (select true from {parked} p where p.relay = c.relay and p.partition = l.partition and p.seq = l.seq) is null`
 	notPagedSQL = `(c.page is null or l.seq > c.page or not pg_visible_in_snapshot(l.xid, c.page_snapshot))`
 
 	partitionStatusSQL = `
