@@ -47,13 +47,16 @@ order by g.relay, g.partition`
 	where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + ` and r.alive_until > now)`
 	noLeaseSQL = `null::text, null::timestamptz`
 
-	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found.
+	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found. The range for d.relay, rather than an
+	// equality, has the oldest dead letter found by the index of the relay: by the index of all numbers, a relay without dead letters would
+	// read all those of the others.
 	relayStatusSQL = `
 select g.relay, p.count, coalesce(p.oldest, now), coalesce(p.waiting, now),
 	(select count(*) from (select 1 from {held} h where h.relay = g.relay limit $1::int8) as n),
 	coalesce((select since from {held} h where h.relay = g.relay order by since limit 1), now),
 	(select count(*) from (select 1 from {dead} d where d.relay = g.relay and d.state = 'open' limit $1::int8) as n),
-	coalesce((select died_at from {dead} d where d.relay = g.relay and d.state = 'open' order by number limit 1), now),
+	coalesce((select died_at from {dead} d where d.relay >= g.relay and d.relay <= g.relay and d.state = 'open'
+		order by d.relay, d.number limit 1), now),
 	now
 from (select clock_timestamp() as now) as clock, (select relay from {relay_partitions} union select relay from {relays} where member) as g
 cross join lateral (
