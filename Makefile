@@ -64,6 +64,10 @@ vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs 
 bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 40 minutes; BENCH="-quick -run drain" for less
 	@go run ./bench $(value BENCH)
 
+.PHONY: temporal
+temporal: ## build the peer of sagas in bench: BENCH="-run saga-flow -temporal .cache/bin/temporal"; its dependencies are large
+	@cd bench/temporal && GOWORK=off go build -ldflags='-s -w' -o "$(CURDIR)/$(BIN)/temporal" .
+
 .PHONY: bench-check
 bench-check: $(BIN)/nats-server ## fail if a ratio of `make bench` has fallen by 15% since bench/baseline.json
 	@go run ./bench -check $(value BENCH)

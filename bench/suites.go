@@ -67,6 +67,7 @@ var promises = []report.Promise{
 	{Number: 9, Text: "updates of instances that change no index, %", Suite: "saga-transitions", Row: oursSecondChange, Figure: figureHOT, AtLeast: 95},
 	{Number: 10, Text: "sagas of three steps, engine alone, per second", Suite: "saga-flow", Row: engineAlone, Figure: figureRate, AtLeast: 1500},
 	{Number: 10, Text: "sagas of three steps, with three participants, per second", Suite: "saga-flow", Row: endToEnd, Figure: figureRate, AtLeast: 500},
+	{Number: 10, Text: "sagas of three steps, with three participants, to Temporal", Suite: "saga-flow", Row: endToEnd, With: temporalPeer, AtLeast: 10},
 	{Number: 10, Text: "from start to end of a saga at 100 sagas/s, median, ms", Suite: "saga-latency", Row: atPace, Figure: figureP50, AtMost: 15},
 	{Number: 10, Text: "from start to end of a saga at 100 sagas/s, p99, ms", Suite: "saga-latency", Row: atPace, Figure: figureP99, AtMost: 60},
 	{Number: 10, Text: "from the last transition to the return of Wait, p99, ms", Suite: "saga-latency", Row: atPace, Figure: figureWaited, AtMost: 2},
