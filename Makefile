@@ -18,7 +18,7 @@ BASE ?= $(shell git rev-parse --verify --quiet --abbrev-ref main || echo HEAD)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: gofmt gofix vet lint prose test ## everything that must hold: the static checks and all tests
@@ -64,6 +64,10 @@ vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs 
 .PHONY: bench
 bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 40 minutes; BENCH="-quick -run drain" for less
 	@go run ./bench $(value BENCH)
+
+.PHONY: temporal
+temporal: ## build the peer of sagas in bench: BENCH="-run saga-flow -temporal .cache/bin/temporal"; its dependencies are large
+	@cd bench/temporal && GOWORK=off go build -ldflags='-s -w' -o "$(CURDIR)/$(BIN)/temporal" .
 
 .PHONY: bench-check
 bench-check: $(BIN)/nats-server ## fail if a ratio of `make bench` has fallen by 15% since bench/baseline.json

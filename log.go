@@ -52,6 +52,9 @@ type LogReader interface {
 	// Read waits for messages and returns 1 to limit of them, in the order of their offsets: about maxBytes of payload at
 	// most, but at least one message. The deliveries have no Settler.
 	//
+	// A delivery with neither a message nor an error says that the log has nothing for this reader up to its position, e.g. because
+	// those messages are of other topics. Its position has the mark of the message there.
+	//
 	// A reader never resumes by itself: when its connection breaks, when the log is recreated or a message is lost on
 	// the way, Read returns an Unavailable error, and every later call does; so it does in a Sparse log when messages after the
 	// last one may have been removed. Nothing is skipped before. The caller verifies that the log still has what was read, and

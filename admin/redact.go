@@ -256,7 +256,7 @@ func (w *shownJSON) container(open json.Delim, p []string, indent string) error 
 			w.text.WriteByte(',')
 		}
 		w.text.WriteString("\n" + inner)
-		name := "*" // every element of a list is at any index
+		var name string
 		if open == '{' {
 			token, err := w.decoder.Token()
 			if err != nil {

@@ -18,15 +18,18 @@ import (
 	"github.com/postrider/postrider/bench/internal/report"
 	natsbroker "github.com/postrider/postrider/broker/nats"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/postgres"
 )
 
 const (
 	handInOrder   = "loop by hand, 100 in a transaction"
 	handOneByOne  = "loop by hand, one in a transaction"
+	handPipelined = "loop by hand, 100 in a transaction, pipelined"
 	fromLog       = "Postrider, from the log"
 	fromLogOneKey = "Postrider, from the log, one key"
 	fromLogSingle = "Postrider, from the log, one in a transaction"
+	fromLogBatch  = "Postrider, from the log, batches, pipelined"
 	fromLogSlow   = "Postrider, from the log, handler of 20 ms"
 	fromQueue     = "Postrider, from a queue, in order"
 
@@ -49,13 +52,15 @@ var consumeSuite = suite{
 			return nil, err
 		}
 		return []entry{
-			c.byHand(handInOrder, 100, b.n),
-			c.byHand(handOneByOne, 1, b.n/5),
-			c.consume(fromLog, handInOrder, c.keyed, false, inbox.ConsumerConfig{}, b.n, 0),
-			c.consume(fromLogOneKey, handInOrder, c.oneKey, false, inbox.ConsumerConfig{}, b.n, 0),
-			c.consume(fromLogSingle, handOneByOne, c.keyed, false, inbox.ConsumerConfig{Batch: 1}, b.n/5, 0),
-			c.consume(fromLogSlow, "", c.keyed, false, inbox.ConsumerConfig{}, min(b.n, 3200), slowHandler),
-			c.consume(fromQueue, handOneByOne, c.keyed, true, inbox.ConsumerConfig{}, b.n/10, 0),
+			c.byHand(handInOrder, 100, b.n, c.apply),
+			c.byHand(handPipelined, 100, b.n, c.applyPipelined),
+			c.byHand(handOneByOne, 1, b.n/5, c.apply),
+			c.consume(fromLog, handInOrder, c.keyed, inbox.ConsumerConfig{}, b.n, oneByOne(0)),
+			c.consume(fromLogOneKey, handInOrder, c.oneKey, inbox.ConsumerConfig{}, b.n, oneByOne(0)),
+			c.consume(fromLogBatch, handPipelined, c.keyed, inbox.ConsumerConfig{}, b.n, inBatches),
+			c.consume(fromLogSingle, handOneByOne, c.keyed, inbox.ConsumerConfig{Batch: 1}, b.n/5, oneByOne(0)),
+			c.consume(fromLogSlow, "", c.keyed, inbox.ConsumerConfig{}, min(b.n, 3200), oneByOne(slowHandler)),
+			c.consume(fromQueue, handOneByOne, c.keyed, inbox.ConsumerConfig{}, b.n/10, oneByOne(0)),
 		}, nil
 	},
 }
@@ -162,14 +167,60 @@ func (c *consumption) empty(ctx context.Context) error {
 	return err
 }
 
+// register adds a handler to a consumer, which has the effects of n messages.
+type register func(consumer *inbox.Consumer[pgx.Tx], done *effects) error
+
+// oneByOne handles each message by itself, which takes some time.
+func oneByOne(takes time.Duration) register {
+	return func(consumer *inbox.Consumer[pgx.Tx], done *effects) error {
+		return consumer.HandleFunc(messageType, func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
+			done.begin()
+			if takes > 0 {
+				time.Sleep(takes)
+			}
+			_, err := tx.Exec(ctx, effectSQL, m.ID)
+			done.end()
+			return err
+		})
+	}
+}
+
+// inBatches handles all messages of a transaction in one round trip.
+func inBatches(consumer *inbox.Consumer[pgx.Tx], done *effects) error {
+	return consumer.HandleBatch([]string{messageType}, func(_ context.Context, tx pgx.Tx, _ []*postrider.Message) (relay.Batch, error) {
+		return &pipelined{tx: tx, done: done}, nil
+	})
+}
+
+// pipelined is a relay.Batch of inserts.
+type pipelined struct {
+	tx    pgx.Tx
+	done  *effects
+	batch pgx.Batch
+}
+
+func (p *pipelined) Handle(_ context.Context, m *postrider.Message) error {
+	p.done.begin()
+	p.batch.Queue(effectSQL, m.ID)
+	return nil
+}
+
+func (p *pipelined) End(ctx context.Context) error {
+	err := p.tx.SendBatch(ctx, &p.batch).Close()
+	for range p.batch.Len() {
+		p.done.end()
+	}
+	return err
+}
+
 // consume handles n messages of a stream with a consumer. From a queue, one message of the stream is out at a time.
-func (c *consumption) consume(name, limit, stream string, queue bool, cfg inbox.ConsumerConfig, n int, takes time.Duration) entry {
+func (c *consumption) consume(name, limit, stream string, cfg inbox.ConsumerConfig, n int, handle register) entry {
 	e := entry{name: name, role: report.Ours, limit: limit, prepare: c.empty, messages: n}
 	e.run = func(ctx context.Context) (_ report.Figures, err error) {
 		cfg := cfg
 		cfg.Name, cfg.Concurrency, cfg.Logger = fmt.Sprintf("consumer-%d", c.runs.Add(1)), consumers, slog.New(slog.DiscardHandler)
 		from := natsbroker.SubscriberConfig{Config: natsbroker.Config{Stream: stream}, LagConsumer: natsbroker.NoLagConsumer}
-		if queue {
+		if name == fromQueue {
 			from.Durable, from.Ordered, from.LagConsumer = cfg.Name, true, ""
 		}
 		subscriber, err := natsbroker.OpenSubscriber(ctx, c.url, from)
@@ -186,15 +237,7 @@ func (c *consumption) consume(name, limit, stream string, queue bool, cfg inbox.
 			return nil, err
 		}
 		done := expectEffects(n)
-		if err := consumer.HandleFunc(messageType, func(ctx context.Context, tx pgx.Tx, m *postrider.Message) error {
-			done.begin()
-			if takes > 0 {
-				time.Sleep(takes)
-			}
-			_, err := tx.Exec(ctx, effectSQL, m.ID)
-			done.end()
-			return err
-		}); err != nil {
+		if err := handle(consumer, done); err != nil {
 			return nil, err
 		}
 		if err := c.until(ctx, consumer, done.all); err != nil {
@@ -222,9 +265,9 @@ func (c *consumption) until(ctx context.Context, consumer *inbox.Consumer[pgx.Tx
 	}
 }
 
-// byHand reads a stream in order, and commits the effects of up to size messages, a statement each, together with the position. It
-// knows nothing of retries, other processes, or a log that was lost.
-func (c *consumption) byHand(name string, size, n int) entry {
+// byHand reads a stream in order, and commits the effects of up to size messages together with the position. It knows nothing of
+// retries, other processes, or a log that was lost.
+func (c *consumption) byHand(name string, size, n int, apply func(context.Context, *pgxpool.Conn, jetstream.MessagesContext, *effects, int) error) entry {
 	return entry{name: name, role: report.Limit, prepare: c.empty, messages: n, run: func(ctx context.Context) (report.Figures, error) {
 		reader, err := c.js.OrderedConsumer(ctx, c.keyed, jetstream.OrderedConsumerConfig{})
 		if err != nil {
@@ -245,7 +288,7 @@ func (c *consumption) byHand(name string, size, n int) entry {
 		defer conn.Release()
 		done := expectEffects(n)
 		for left := n; left > 0; left -= size {
-			if err := c.apply(ctx, conn, messages, done, min(size, left)); err != nil {
+			if err := apply(ctx, conn, messages, done, min(size, left)); err != nil {
 				return nil, err
 			}
 		}
@@ -253,7 +296,37 @@ func (c *consumption) byHand(name string, size, n int) entry {
 	}}
 }
 
-// apply commits the effects of the next messages.
+// positionSQL moves the position of the loop by hand.
+const positionSQL = "update hand_position set position = $2 where stream = $1"
+
+// applyPipelined commits the effects of the next messages in one round trip.
+func (c *consumption) applyPipelined(ctx context.Context, conn *pgxpool.Conn, messages jetstream.MessagesContext, done *effects, size int) error {
+	var batch pgx.Batch
+	batch.Queue("begin")
+	var position uint64
+	for range size {
+		m, err := messages.Next()
+		if err != nil {
+			return err
+		}
+		done.begin()
+		at, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		position = at.Sequence.Stream
+		batch.Queue(effectSQL, m.Headers().Get(jetstream.MsgIDHeader))
+	}
+	batch.Queue(positionSQL, c.keyed, int64(position))
+	batch.Queue("commit")
+	err := conn.SendBatch(ctx, &batch).Close()
+	for range size {
+		done.end()
+	}
+	return err
+}
+
+// apply commits the effects of the next messages, a statement each.
 func (c *consumption) apply(ctx context.Context, conn *pgxpool.Conn, messages jetstream.MessagesContext, done *effects, size int) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var position uint64
@@ -273,7 +346,7 @@ func (c *consumption) apply(ctx context.Context, conn *pgxpool.Conn, messages je
 			}
 			done.end()
 		}
-		_, err := tx.Exec(ctx, "update hand_position set position = $2 where stream = $1", c.keyed, int64(position))
+		_, err := tx.Exec(ctx, positionSQL, c.keyed, int64(position))
 		return err
 	})
 }

@@ -19,6 +19,7 @@ type options struct {
 	baseline                string
 	dir                     string
 	postgres, nats, natsBin string
+	temporal                string
 }
 
 // parse parses the command line. Its error names the problem; usage goes to w.
@@ -41,6 +42,7 @@ func parse(args []string, w io.Writer) (options, error) {
 	f.StringVar(&o.postgres, "postgres", "", "use the server at this `URL` (a superuser's) instead of a private one; its processor time is not seen then")
 	f.StringVar(&o.nats, "nats", "", "use the NATS server at this `URL` instead of a private one")
 	f.StringVar(&o.natsBin, "nats-server", "", "`path` of nats-server (default: POSTRIDER_TEST_NATS_BIN, .cache/bin/nats-server, or in PATH)")
+	f.StringVar(&o.temporal, "temporal", "", "`path` of the program of bench/temporal, which then is a peer of sagas; make temporal builds it")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

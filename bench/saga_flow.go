@@ -33,10 +33,19 @@ var flowSuite = suite{
 		if err := b.database(ctx); err != nil {
 			return nil, err
 		}
-		return []entry{
+		ours := []entry{
 			{name: engineAlone, role: report.Ours, run: b.engineAlone},
-			{name: endToEnd, role: report.Ours, run: b.endToEnd},
-		}, nil
+			{name: endToEnd, role: report.Ours, run: b.endToEnd, peer: temporalPeer},
+		}
+		if b.options.temporal == "" {
+			ours[1].peer = ""
+			return ours, nil
+		}
+		peer, err := newTemporal(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		return append(ours, entry{name: temporalPeer, role: report.Peer, run: peer.run}), nil
 	},
 }
 

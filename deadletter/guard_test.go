@@ -78,6 +78,7 @@ func TestFirstMessageFirst(t *testing.T) {
 		"waits behind another one": {store.Redriven{Parked: 1}, store.StoppedWaiting},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				s, became, step := guarded(t, 10, deadletter.Plan{First: true})
@@ -188,6 +189,7 @@ func TestBlockedRedrive(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, became, step := guarded(t, 300, deadletter.Plan{StopAt: 0.05})
 				r := step()

@@ -66,7 +66,7 @@ func applyToMessage(ctx context.Context, w store.Writer, d *store.Decision) (ref
 		return store.ErrNoParked.Error(), nil
 	}
 	message := store.ParkedChoice{Relay: d.Relay, Partition: d.Partition, Sequence: d.Sequence}
-	n := 0
+	var n int
 	switch d.Verb {
 	case store.VerbRetry:
 		n, err = w.RetryParked(ctx, message)

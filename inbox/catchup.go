@@ -91,11 +91,13 @@ func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, af
 		_ = reader.Close(ctx) // the broker removes what is left of it
 	}()
 	for silence := verifyTimeout; ; silence = catchUpLook {
-		last, err := readNext(ctx, reader, silence)
+		next, err := readNext(ctx, reader, silence)
 		switch {
-		case err == nil && last > after:
-			return last <= p.End, nil
-		case err == nil: // the message at the offset
+		case err == nil && next.Position.Offset >= p.End && nothing(next):
+			return false, nil
+		case err == nil && next.Position.Offset > after && !nothing(next):
+			return next.Position.Offset <= p.End, nil
+		case err == nil: // what is at the offset
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			return false, nil
 		default:
@@ -104,13 +106,13 @@ func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, af
 	}
 }
 
-// readNext returns the offset of the next message. It waits for a limited time.
-func readNext(ctx context.Context, reader postrider.LogReader, limit time.Duration) (offset int64, err error) {
+// readNext returns the next delivery. It waits for a limited time.
+func readNext(ctx context.Context, reader postrider.LogReader, limit time.Duration) (*postrider.Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found, err := reader.Read(ctx, 1, 1)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return found[0].Position.Offset, nil
+	return found[0], nil
 }

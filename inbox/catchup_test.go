@@ -10,11 +10,12 @@ import (
 	"github.com/postrider/postrider/internal/attempt"
 )
 
-// slowLog returns the messages at some offsets, each after a wait.
+// slowLog returns the messages at some offsets, the first after a wait. At one offset, it says that there is nothing up to there.
 type slowLog struct {
 	postrider.Log
 	wait    time.Duration
 	offsets []int64
+	nothing int64
 }
 
 func (l *slowLog) ReadLog(_ context.Context, _ postrider.LogPartition, after int64) (postrider.LogReader, error) {
@@ -35,7 +36,11 @@ func (r *slowReader) Read(ctx context.Context, _, _ int) ([]*postrider.Delivery,
 			return nil, ctx.Err()
 		}
 		r.after, r.log.wait = offset, 0
-		return []*postrider.Delivery{{Position: postrider.Position{Offset: offset}}}, nil
+		d := &postrider.Delivery{Position: postrider.Position{Offset: offset}}
+		if offset != r.log.nothing {
+			d.Message = &postrider.Message{}
+		}
+		return []*postrider.Delivery{d}, nil
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -54,6 +59,8 @@ func TestCatchUpWaitsForASlowBroker(t *testing.T) {
 		"a message follows":                     {slowLog{wait: 3 * time.Second, offsets: []int64{5, 6}}, true, 3 * time.Second},
 		"a message follows what was removed":    {slowLog{wait: 3 * time.Second, offsets: []int64{7}}, true, 3 * time.Second},
 		"messages for others follow":            {slowLog{wait: 3 * time.Second, offsets: []int64{5}}, false, 3*time.Second + catchUpLook},
+		"the log says that there is nothing":    {slowLog{offsets: []int64{5, 10}, nothing: 10}, false, 0},
+		"others, then a message":                {slowLog{offsets: []int64{5, 8, 9}, nothing: 8}, true, 0},
 		"a message was published in between":    {slowLog{offsets: []int64{5, 11}}, false, 0},
 		"nothing is left that it could compare": {slowLog{}, false, verifyTimeout},
 	} {

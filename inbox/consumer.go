@@ -55,7 +55,7 @@ type Consumer[Tx any] struct {
 	connected atomic.Bool // the last attempt to read from the broker succeeded
 
 	separate atomic.Int64 // how many more batches use savepoints
-	fits     atomic.Int64 // how many messages there is time for in a transaction
+	size     batchSize
 }
 
 // Stats counts the work of a consumer in this process since it was created. Every field only grows, so that a process can
@@ -115,7 +115,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
-	c.fits.Store(firstFit)
+	c.size.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.life, c.endLife = context.WithCancel(context.Background())
 	c.calls, c.endCalls = context.WithCancel(postrider.ContextWithMaxAttempts(context.Background(), cfg.MaxAttempts))

@@ -11,7 +11,7 @@ func (c *Consumer[Tx]) closed() bool {
 // mayStart returns how many messages may be started now, up to what one transaction has time for. Messages in transactions may not
 // have reached the gate yet.
 func (c *Consumer[Tx]) mayStart() int {
-	free, _ := c.retries.Allow(min(c.cfg.Batch, int(c.fits.Load())) + c.running)
+	free, _ := c.retries.Allow(min(c.cfg.Batch, c.size.limit()) + c.running)
 	return max(free-c.running, 0)
 }
 

@@ -87,7 +87,7 @@ func (t *transaction[Tx]) bounded(ctx context.Context, f func(ctx context.Contex
 	}
 	err := f(bound)
 	if err != nil && ctx.Err() == nil {
-		return errOneFailed // the error will recur in the second run, and count then
+		return oneFailed(err) // the error will recur in the second run, and count then
 	}
 	return err
 }

@@ -196,8 +196,10 @@ func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postr
 			return read, err
 		}
 		r.src.readable(r.part.Name)
-		session.admit(deliveries)
 		read = true
+		if deliveries = session.admit(deliveries); len(deliveries) == 0 {
+			continue
+		}
 		select {
 		case r.src.arrived <- deliveries:
 		case <-ctx.Done():

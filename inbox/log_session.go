@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,21 +47,30 @@ func newLogSession(lease store.LeaseRef, part postrider.LogPartition, at postrid
 // maxGaps is how many gaps are kept apart; more count as one.
 const maxGaps = 1_000
 
-// admit adds messages that were read, and makes the session their settler.
-func (s *logSession) admit(deliveries []*postrider.Delivery) {
+// admit adds messages that were read, and makes the session their settler. It returns them without the deliveries that have nothing
+// to process.
+func (s *logSession) admit(deliveries []*postrider.Delivery) []*postrider.Delivery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now, empty := time.Now(), false
 	for _, d := range deliveries {
 		at := d.Position
 		if !s.part.Sparse {
 			s.gap(at.Offset - 1)
 		}
-		e := &logEntry{session: s, at: at, read: now}
-		d.Settler = e
+		e := &logEntry{session: s, at: at, read: now, settled: nothing(d)}
+		d.Settler, empty = e, empty || e.settled
 		s.open, s.head = append(s.open, e), at
 	}
+	if !empty {
+		return deliveries
+	}
+	s.advance()
+	return slices.DeleteFunc(deliveries, nothing)
 }
+
+// nothing reports whether a delivery only says that there is nothing up to its position.
+func nothing(d *postrider.Delivery) bool { return d.Message == nil && d.Err == nil }
 
 // gap notes that the log has nothing from what was read last to an offset. It needs s.mu.
 func (s *logSession) gap(to int64) {
@@ -171,12 +181,17 @@ func (e *logEntry) Ack(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.settled = true
+	s.advance()
+	return nil
+}
+
+// advance moves at over what is settled. It needs s.mu.
+func (s *logSession) advance() {
 	for len(s.open) > 0 && s.open[0].settled {
 		s.at = s.open[0].at
 		s.open[0] = nil
 		s.open = s.open[1:]
 	}
-	return nil
 }
 
 // Reject implements postrider.Settler.

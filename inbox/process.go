@@ -38,17 +38,17 @@ func (c *Consumer[Tx]) process(batch []*item) {
 	defer cancel()
 	left, wait := c.skip(batch), time.Duration(0)
 	for len(left) > 0 && ctx.Err() == nil {
-		now := left[:min(len(left), int(c.fits.Load()))]
+		now := left[:min(len(left), c.size.limit())]
 		began := time.Now()
 		res := c.observedTransact(ctx, now)
 		switch {
 		case res.err == nil:
-			c.fitted(len(now), time.Since(began))
+			c.size.fitted(len(now), time.Since(began), c.cfg.Batch)
 			c.settle(now, res.ends)
 			left, wait = left[len(now):], 0
 			continue
 		case res.cut > 0:
-			c.fits.Store(int64(res.cut))
+			c.size.fits.Store(int64(res.cut))
 			continue
 		case ctx.Err() != nil, errors.Is(res.err, errLost): // nothing was decided
 		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
@@ -57,6 +57,9 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		case res.failed == nil: // no handler failed, so the database did
 			for _, it := range now {
 				it.alone = it.alone || len(now) > 1
+			}
+			if len(now) > 1 && c.store.Conflicted(res.err) {
+				c.size.conflicted(c.cfg.Name, c.cfg.Logger)
 			}
 			wait = c.storeFailed(res.err)
 		default:
@@ -68,26 +71,6 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		break
 	}
 	c.requeue(batch, left, wait)
-}
-
-// firstFit is how many messages the first transactions take. While transactions take less than growBelow, later ones take twice as
-// many; when they take longer than shrinkAbove, half as many, down to firstFit.
-const (
-	firstFit    = 16
-	growBelow   = 50 * time.Millisecond
-	shrinkAbove = 4 * growBelow
-)
-
-// fitted records that a transaction with the maximum number of messages, n, was committed, and how long it took.
-func (c *Consumer[Tx]) fitted(n int, took time.Duration) {
-	fits := c.fits.Load()
-	switch {
-	case int64(n) != fits:
-	case took < growBelow && n < c.cfg.Batch:
-		c.fits.CompareAndSwap(fits, 2*fits)
-	case took > shrinkAbove && n > firstFit:
-		c.fits.CompareAndSwap(fits, max(fits/2, firstFit))
-	}
 }
 
 // skip settles messages to be skipped, if that needs no transaction, and returns the others.

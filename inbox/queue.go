@@ -142,10 +142,20 @@ func (c *Consumer[Tx]) take() []*item {
 	return nil
 }
 
+// keysAtOnce is how many queues may share a transaction. The messages of a transaction run one after another, so slow ones leave the
+// other workers their share.
+func (c *Consumer[Tx]) keysAtOnce() int {
+	if c.size.slow.Load() {
+		return (len(c.ready) + c.cfg.Concurrency - 1) / c.cfg.Concurrency
+	}
+	return len(c.ready)
+}
+
 // fill takes up to limit messages from the ready queues.
 func (c *Consumer[Tx]) fill(limit int) []*item {
 	var batch []*item
-	for next := 0; len(batch) < limit && next < len(c.ready); {
+	left := c.keysAtOnce()
+	for next := 0; len(batch) < limit && left > 0 && next < len(c.ready); {
 		q := c.ready[next]
 		c.discardLost(q)
 		if len(q.items) == 0 {
@@ -162,6 +172,7 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 			break // it needs its own transaction
 		}
 		c.unready(next)
+		left--
 		batch = append(batch, q.items[:n]...)
 		q.items, q.busy = slices.Clone(q.items[n:]), true
 		if c.cfg.Dedup == ByPosition || batch[0].alone {

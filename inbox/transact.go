@@ -52,6 +52,9 @@ const (
 // errOneFailed: a message failed in a transaction without savepoints.
 var errOneFailed = errors.New("a message of the batch failed")
 
+// oneFailed says why.
+func oneFailed(err error) error { return fmt.Errorf("%w: %w", errOneFailed, err) }
+
 // errNoTime: the transaction took so long that it starts no further message of its batch.
 var errNoTime = errors.New("the time of a transaction is over")
 
@@ -59,14 +62,14 @@ var errNoTime = errors.New("the time of a transaction is over")
 const separateFor = 16
 
 // transact runs one transaction for a batch. Savepoints cost two round trips per message, so a batch first runs without
-// them.
+// them. They do not help against a deadlock: the transaction would keep the locks that others wait for.
 func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
 	if len(batch) == 1 {
 		return c.transactOnce(ctx, batch, alone)
 	}
 	if c.separate.Load() <= 0 {
 		res := c.transactOnce(ctx, batch, together)
-		if !errors.Is(res.err, errOneFailed) {
+		if !errors.Is(res.err, errOneFailed) || c.store.Conflicted(res.err) {
 			return res
 		}
 		c.separate.Store(separateFor)
@@ -97,7 +100,11 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 			res.err = errors.Join(res.err, c.rollback(t.tx))
 		}
 	}()
-	if err := t.deliverAll(ctx, fresh); err != nil {
+	err = t.deliverAll(ctx, fresh)
+	if t.done > 0 {
+		c.size.slow.Store(time.Since(t.begun) > time.Duration(t.done)*slowHandler)
+	}
+	if err != nil {
 		res = result{err: err, failed: t.failed}
 		if errors.Is(err, errNoTime) {
 			res.cut = slices.Index(batch, fresh[t.done])
@@ -219,7 +226,7 @@ func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 	}
 	err := safely(each) // once for all: a goroutine per message costs as much as a round trip
 	if _, panicked := errors.AsType[*relay.PanicError](err); panicked || errors.Is(err, protect.ErrGoexit) {
-		return errOneFailed
+		return oneFailed(err)
 	}
 	return err
 }
@@ -258,9 +265,9 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			t.failed = err
 			return err
 		case t.how == together:
-			return errOneFailed // the error will recur in the second run, and count then
-		case errors.Is(err, store.ErrUndone):
-			return err // later statements would run outside any transaction
+			return oneFailed(err) // the error will recur in the second run, and count then
+		case errors.Is(err, store.ErrUndone), t.store.Conflicted(err):
+			return err // later statements would run outside any transaction, or keep others waiting
 		}
 		t.judge(it, err, false)
 	}

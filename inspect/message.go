@@ -181,7 +181,7 @@ func (l *located) relays() []store.RelayStatus {
 	out := slices.Clone(l.status.Relays)
 	for _, d := range l.dead {
 		if !slices.ContainsFunc(out, func(r store.RelayStatus) bool { return r.Name == d.Relay }) {
-			out = append(out, store.RelayStatus{Name: d.Relay, Kind: store.Kind(d.Side)})
+			out = append(out, store.RelayStatus{Name: d.Relay, Kind: d.Side})
 		}
 	}
 	return out

@@ -64,8 +64,8 @@ type ActionKind string
 
 // The actions, and the fields of Action that each has besides Kind.
 const (
-	// Decisions about the blocking message of a held key, with Relay, Key and MessageID; or, without Key, about a parked message
-	// that waits by itself.
+	// ActionRetry and the next two decide about the blocking message of a held key, with Relay, Key and MessageID; or, without
+	// Key, about a parked message that waits by itself.
 	ActionRetry      ActionKind = "retry"       // try it now
 	ActionSkip       ActionKind = "skip"        // discard it
 	ActionDeadLetter ActionKind = "dead_letter" // move it to the dead letters

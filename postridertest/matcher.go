@@ -30,7 +30,7 @@ func Header(name, value string) Matcher {
 // data. JSON is compared by its values, so that spaces and the order of names do not matter.
 func Payload(want any) Matcher {
 	return Matcher{func(m *postrider.Message, data any) string {
-		same := false
+		var same bool
 		switch want := want.(type) {
 		case []byte:
 			same = samePayload(m.Payload, want)

@@ -103,7 +103,6 @@ func (r *Relay) undone(batch []*item, h *handling, v result, observed *observedC
 func (r *Relay) committed(
 	p *partition, batch []*item, done int, s *schedule.Settlement, released []string, err error, observed *observedCall,
 ) {
-
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	r.recovered()

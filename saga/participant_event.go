@@ -19,7 +19,7 @@ import (
 var errExpired = errors.New("the record of it may have been removed, so it is not known whether it was handled")
 
 // eventRefusal refuses a step with the event that says so.
-type eventRefusal struct{ event *postrider.Message }
+type eventRefusal struct{ event *postrider.Message } //nolint:errname // a verdict
 
 // Error implements error.
 func (e *eventRefusal) Error() string { return "refused with " + e.event.Type }

@@ -15,8 +15,10 @@ import (
 const (
 	// readWait is how long a timer of a contract waits for the sources to be read.
 	readWait = 250 * time.Millisecond
-	// readRetry is the wait before a source is asked again that failed, backlogPoll that between two looks at a backlog.
+	// readRetry is the wait before a source is asked again that failed, backlogPoll the least between two looks at a backlog.
 	readRetry, backlogPoll = time.Second, 100 * time.Millisecond
+	// backlogShare limits the looks to this share of the time: they cost most when much waits, and would keep it waiting.
+	backlogShare = 20
 )
 
 // sources are the relays and consumers that bring the events of contracts. A timeout of a contract is decided only after everything
@@ -121,7 +123,7 @@ func backlogOf(r store.StatusReader, name string) func(ctx context.Context) erro
 					return nil
 				}
 			}
-			if !attempt.Sleep(ctx, backlogPoll) {
+			if !attempt.Sleep(ctx, max(backlogPoll, backlogShare*time.Since(asked))) {
 				return ctx.Err()
 			}
 		}

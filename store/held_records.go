@@ -21,7 +21,7 @@ type ParkedQuery struct {
 }
 
 // HeldReader reads held keys, parked messages and decisions.
-type HeldReader interface {
+type HeldReader interface { //nolint:interfacebloat // one transaction of a store: a method for each of its statements
 	// NextRelay returns the name, after a given one in the order of names, of the first relay or consumer that has held keys or
 	// parked messages; "" if there is none.
 	NextRelay(ctx context.Context, after string) (string, error)
@@ -45,7 +45,7 @@ type HeldReader interface {
 }
 
 // HeldWriter changes held keys, parked messages and decisions in one transaction.
-type HeldWriter interface {
+type HeldWriter interface { //nolint:interfacebloat // one transaction of a store: a method for each of its statements
 	HeldReader
 	// CheckLease checks a lease, and makes sure that nobody else acquires it until the transaction ends. Errors:
 	// ErrLeaseLost.

@@ -24,7 +24,7 @@ type Records interface {
 type Operation struct{ Method, Doing string }
 
 // Reader reads dead letters and redrives, and what the embedded interfaces read.
-type Reader interface {
+type Reader interface { //nolint:interfacebloat // one transaction of a store: a method for each of its statements
 	HeldReader
 	LogReader
 	DocumentReader
@@ -50,7 +50,7 @@ type Reader interface {
 }
 
 // Writer changes dead letters and redrives, and what the embedded interfaces change, in one transaction.
-type Writer interface {
+type Writer interface { //nolint:interfacebloat // one transaction of a store: a method for each of its statements
 	Reader
 	HeldWriter
 	LogWriter

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -89,20 +90,28 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestCardinality: a million types, keys, tenants, IDs and reasons make no series, and take no memory.
+// TestCardinality: a million types, keys, tenants, IDs and reasons make no series, and take no memory, in a relay, a consumer and an
+// outbox.
 func TestCardinality(t *testing.T) { // not in parallel: it measures the memory of the process
 	w := newWorld(t, telemetry.Config{Types: []string{"known"}})
 	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "to-nats", System: "nats"})
+	if n := w.series(); n > 300 {
+		t.Errorf("a relay has %d series, want 300 at most: ten relays fit into 3,000", n)
+	}
+	consumer, box := w.Consumer("main", "view"), w.Outbox("main")
 	ctx := o.Attempting(t.Context(), []*postrider.Message{{Type: "known"}})
 	report := func(n int) {
 		m := postrider.Message{
 			ID: fmt.Sprint("id", n), Type: fmt.Sprint("type", n), Topic: fmt.Sprint("topic", n), Key: fmt.Sprint("key", n),
-			Tenant: fmt.Sprint("tenant", n), CreatedAt: time.Now(),
+			Tenant: fmt.Sprint("tenant", n), Time: time.Now(), CreatedAt: time.Now(),
 		}
 		a := []relay.Attempt{{Message: &m, Outcome: relay.AttemptOutcomes[n%len(relay.AttemptOutcomes)], Reason: fmt.Sprint("reason", n)}}
 		o.Attempted(ctx, relay.Attempted{Attempts: a})
 		o.Settled(relay.Settled{Settlements: []store.Settlement{{Dead: []store.DeadOutcome{{Key: m.Key, Reason: a[0].Reason}}}}})
 		o.Failed(relay.OperationFetch, errors.New(m.ID))
+		of := consumer.Processing(t.Context(), []*postrider.Message{&m})
+		consumer.Processed(of, inbox.Processed{Results: []inbox.Result{{Message: &m, Outcome: inbox.Applied}, {Message: &m, Outcome: inbox.DeadLettered, Reason: a[0].Reason}}})
+		box.Published(t.Context(), outbox.Published{Messages: []*postrider.Message{&m}})
 	}
 	for n := range len(relay.AttemptOutcomes) {
 		report(n)
@@ -117,11 +126,10 @@ func TestCardinality(t *testing.T) { // not in parallel: it measures the memory 
 	if after := w.series(); after != before {
 		t.Errorf("%d series after a million types and keys, %d before", after, before)
 	}
-	if before > 300 {
-		t.Errorf("a relay has %d series, want 300 at most: ten relays fit into 3,000", before)
-	}
 	w.wantValue(`postrider_relay_attempts_total{outcome="delivered",relay="to-nats",side="relay",store="main",type="known"}`, "0")
 	w.wantValue(`postrider_dead_lettered_total{reason="rejected",relay="to-nats",side="relay",store="main"}`, "1.000007e+06")
+	w.wantValue(`postrider_dead_lettered_total{reason="rejected",relay="view",side="consumer",store="main"}`, "1.000007e+06")
+	w.wantValue(`postrider_outbox_written_messages_total{store="main"}`, "1.000007e+06")
 }
 
 func heapInUse() int64 {

@@ -117,7 +117,7 @@ type (
 		Operation saga.Verb `json:"operation"`
 		// Rev is the revision of the instance on which the decision is based.
 		Rev    int64  `json:"rev"`
-		Reason string `json:"reason,omitempty"`
+		Reason string `json:"reason"`
 	}
 	outcomeAnswer struct {
 		Handled bool `json:"handled"`
@@ -327,7 +327,7 @@ func (h *Handler) pauseRoutes() []apiRoute {
 
 func (h *Handler) sagaRoutes() []apiRoute {
 	return []apiRoute{
-		{"POST", "/sagas/{id}/operate", "OperateSaga", "Asks the engine of a saga for an operation, and waits a moment for its decision. Without handled in the answer, the engine decides later. All but retries need a reason.", nil, sagaBody{}, outcomeAnswer{}, func(c call) (any, error) {
+		{"POST", "/sagas/{id}/operate", "OperateSaga", "Asks the engine of a saga for an operation, and waits a moment for its decision. Without handled in the answer, the engine decides later.", nil, sagaBody{}, outcomeAnswer{}, func(c call) (any, error) {
 			var in sagaBody
 			if err := c.body(&in); err != nil {
 				return nil, err

@@ -126,11 +126,11 @@ func mismatches(schemas map[string]any, schema, value any, at string) (out []str
 			return []string{at + ": " + ref + " is not described"}
 		}
 	}
-	if any, ok := is["anyOf"].([]any); ok {
+	if choices, ok := is["anyOf"].([]any); ok {
 		if value == nil {
 			return nil
 		}
-		return mismatches(schemas, any[0], value, at)
+		return mismatches(schemas, choices[0], value, at)
 	}
 	switch v := value.(type) {
 	case map[string]any:

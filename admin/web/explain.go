@@ -121,7 +121,7 @@ func (h *Handler) message(w http.ResponseWriter, r *http.Request, p admin.Princi
 			return err
 		}
 		d := messageData{E: e}
-		worst := 0
+		var worst int
 		d.Places, worst = places(e.Places)
 		d.Mark = [...]mark{{"muted", "check", ""}, {"muted", "clock", ""}, {"warn", "triangle", ""}, {"bad", "octagon", ""}}[worst]
 		if known := slices.DeleteFunc(slices.Clone(d.Places), unknown); len(known) > 0 {

@@ -72,6 +72,7 @@ func (r *logReader) open(ctx context.Context, after int64) error {
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.KeepRetryableFetchErrors(), // any error ends the reader
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // a position passes them, so that their removal is no loss
 		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.FetchMaxWait(fetchWait),
 		kgo.FetchMaxBytes(int32(min(r.s.cfg.FetchBytes, logReadBytes))),
@@ -152,7 +153,10 @@ func (r *logReader) take(limit, maxBytes int) (out []*postrider.Delivery) {
 		if maxBytes -= len(record.Value); maxBytes < 0 && len(out) > 0 {
 			break
 		}
-		d := r.s.cfg.deliver(record)
+		d := &postrider.Delivery{}
+		if !record.Attrs.IsControl() {
+			d = r.s.cfg.deliver(record)
+		}
 		d.Position = postrider.Position{Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: record.Offset, Mark: recordMark(record)}
 		out, r.left = append(out, d), r.left[1:]
 	}

@@ -1,12 +1,17 @@
 package kafkabroker_test
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/broker/brokertest"
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
 )
@@ -113,5 +118,72 @@ func logEnv(t *testing.T, address string) brokertest.LogEnv {
 			}
 			return lag
 		},
+	}
+}
+
+// TestLogOfTransactions: only committed records are read, in order, and a position passes the markers of transactions: their removal is
+// no loss, and an idle consumer has no lag.
+func TestLogOfTransactions(t *testing.T) {
+	t.Parallel()
+	address, prefix := sharedServer(t), newPrefix()
+	name := kafkabroker.TopicName(prefix, "orders")
+	createTopic(t, address, name, 1, nil)
+	client := plainClient(t, address, kgo.TransactionalID(prefix), kgo.DefaultProduceTopic(name))
+	produceTogether(t, client, kgo.TryCommit, "m1", "m2")
+	produceTogether(t, client, kgo.TryAbort, "m3", "m4")
+	produceTogether(t, client, kgo.TryCommit, "m5", "m6")
+	produceTogether(t, client, kgo.TryAbort, "m7")
+	want := []string{"m1", "m2", "m5", "m6"}
+
+	log, err := kafkabroker.OpenSubscriber(by(t), "kafka://"+address, kafkabroker.SubscriberConfig{Topics: []string{"orders"}, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	parts, err := log.Partitions(by(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := log.ReadLog(by(t), parts[0], -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	var got []string
+	for at := int64(-1); at < parts[0].End; {
+		deliveries, err := r.Read(by(t), 100, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deliveries {
+			at = d.Position.Offset
+			if d.Message != nil {
+				got = append(got, d.Message.ID)
+			} else if d.Err != nil {
+				t.Errorf("at %d: %v", at, d.Err)
+			}
+			if state, err := log.VerifyPosition(by(t), d.Position); err != nil || state != postrider.PositionKept {
+				t.Errorf("%+v is %v, %v; want kept", d.Position, state, err)
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("read %v, want %v", got, want)
+	}
+}
+
+// produceTogether produces messages in a transaction.
+func produceTogether(t testing.TB, client *kgo.Client, end kgo.TransactionEndTry, ids ...string) {
+	t.Helper()
+	err := client.BeginTransaction()
+	for _, id := range ids {
+		r := &kgo.Record{Key: []byte("k"), Value: []byte("{}"), Headers: []kgo.RecordHeader{
+			{Key: "ce_id", Value: []byte(id)}, {Key: "ce_type", Value: []byte("t")}, {Key: "ce_source", Value: []byte("test")},
+			{Key: "ce_specversion", Value: []byte("1.0")},
+		}}
+		err = cmp.Or(err, client.ProduceSync(by(t), r).FirstErr())
+	}
+	if err = cmp.Or(err, client.EndTransaction(by(t), end)); err != nil {
+		t.Fatal(err)
 	}
 }

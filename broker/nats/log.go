@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func (s *Subscriber) Partitions(ctx context.Context, _ ...string) ([]postrider.L
 func (s *Subscriber) ReadLog(ctx context.Context, p postrider.LogPartition, after int64) (postrider.LogReader, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
-	r := &logReader{s: s, incarnation: p.Incarnation, arrived: make(chan *nats.Msg, 2*maxPull), broken: make(chan struct{})}
+	r := &logReader{s: s, incarnation: p.Incarnation, at: uint64(max(after, 0)), arrived: make(chan *nats.Msg, 2*maxPull), broken: make(chan struct{})}
 	r.status = s.conn.StatusChanged(nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	err := errNotConnected
 	if s.conn.IsConnected() {
@@ -87,6 +88,7 @@ type logReader struct {
 	broken      chan struct{} // closed when the connection broke
 	asked       int           // how many more messages the pull request may deliver
 	last        uint64        // consumer sequence
+	at, passed  uint64        // stream sequences: of what was read last, and up to which the server has looked
 	ended       error
 }
 
@@ -160,7 +162,11 @@ func (r *logReader) Read(ctx context.Context, limit, maxBytes int) ([]*postrider
 		select {
 		case m := <-r.arrived:
 			silence.Reset(pullSilence)
-			if out := r.take(m, limit); len(out) > 0 {
+			out := r.take(m, limit)
+			if len(out) == 0 && r.passed > r.at && r.ended == nil {
+				out = r.nothing(ctx)
+			}
+			if len(out) > 0 {
 				return out, nil
 			}
 		case <-r.broken:
@@ -192,7 +198,7 @@ func (r *logReader) pull(limit, maxBytes int) error {
 func (r *logReader) take(m *nats.Msg, limit int) (out []*postrider.Delivery) {
 	for {
 		if m.Reply == "" {
-			r.answered(m.Header.Get("Status"), m.Header.Get("Description"))
+			r.answered(m.Header)
 		} else if d := r.deliver(m); d != nil {
 			out = append(out, d)
 		}
@@ -219,7 +225,7 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 		r.ended = err
 		return nil
 	}
-	r.last, r.asked = r.last+1, max(r.asked-1, 0)
+	r.last, r.asked, r.at = r.last+1, max(r.asked-1, 0), meta.Sequence.Stream
 	decoded, err := r.s.decode(m)
 	out := &postrider.Delivery{Message: decoded, Err: err, Position: postrider.Position{
 		Incarnation: r.incarnation, Partition: meta.Stream, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
@@ -230,10 +236,12 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 	return out
 }
 
-// answered handles the end of a pull request.
-func (r *logReader) answered(status, description string) {
+// answered handles the end of a pull request, or a heartbeat.
+func (r *logReader) answered(header nats.Header) {
+	status, description := header.Get("Status"), header.Get("Description")
 	switch {
 	case status == "100": // nothing yet
+		r.heartbeat(header)
 	case status == "404", status == "408", strings.HasPrefix(description, "Batch Completed"):
 		r.asked = 0
 	case strings.HasPrefix(description, "Message Size Exceeds MaxBytes"):
@@ -244,6 +252,35 @@ func (r *logReader) answered(status, description string) {
 	default:
 		r.ended = fmt.Errorf("consumer %s: %s %s", r.name, status, description)
 	}
+}
+
+// heartbeat notes how far the server has looked for messages of the reader's topics.
+func (r *logReader) heartbeat(header nats.Header) {
+	delivered, err := strconv.ParseUint(header.Get("Nats-Last-Consumer"), 10, 64)
+	if err != nil {
+		return // another server may not say it
+	}
+	if delivered != r.last {
+		r.ended = errGap
+		return
+	}
+	if passed, err := strconv.ParseUint(header.Get("Nats-Last-Stream"), 10, 64); err == nil {
+		r.passed = passed
+	}
+}
+
+// nothing returns a delivery without a message, if the stream still has the message up to which the server has looked.
+func (r *logReader) nothing(ctx context.Context) []*postrider.Delivery {
+	ctx, cancel := context.WithTimeout(ctx, r.s.cfg.PublishTimeout)
+	defer cancel()
+	r.at = r.passed
+	mark, err := r.s.markAt(ctx, int64(r.at))
+	if err != nil {
+		return nil // a later heartbeat is as good
+	}
+	return []*postrider.Delivery{{Position: postrider.Position{
+		Incarnation: r.incarnation, Partition: r.s.cfg.Stream, Offset: int64(r.at), Mark: mark,
+	}}}
 }
 
 // tooSmall requests one message, whatever its size.

@@ -1,8 +1,10 @@
 package natsbroker_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -64,4 +66,74 @@ func TestLogNeedsLimits(t *testing.T) {
 			t.Errorf("retention %v: %v, want that limits are needed", retention, err)
 		}
 	}
+}
+
+// TestLogPassesOtherTopics: a reader of some topics says how far the stream has nothing for it, so that messages of other topics, which
+// the stream removes at last, are not taken for messages that it has missed.
+func TestLogPassesOtherTopics(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	conn, js := connect(t, s.address())
+	cfg := natsbroker.Config{Stream: "ORDERS"}
+	p, err := natsbroker.New(t.Context(), conn, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(topic string) string { return publishTo(t, p, topic) }
+	read := natsbroker.SubscriberConfig{Config: cfg, Topics: []string{"rare"}}
+	log, err := natsbroker.NewSubscriber(t.Context(), conn, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := publish("rare")
+	for range 5 {
+		publish("frequent")
+	}
+	parts, err := log.Partitions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := log.ReadLog(t.Context(), parts[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(offset int64, id string) {
+		t.Helper()
+		got, err := r.Read(t.Context(), 10, 1<<20)
+		if err != nil || len(got) != 1 || got[0].Position.Offset != offset {
+			t.Fatalf("read %v, %v; want one delivery at %d", got, err, offset)
+		}
+		if m := got[0].Message; (m == nil) != (id == "") || m != nil && m.ID != id {
+			t.Fatalf("at %d: %+v, want message %q", offset, m, id)
+		}
+		if state, err := log.VerifyPosition(t.Context(), got[0].Position); err != nil || state != postrider.PositionKept {
+			t.Errorf("%+v is %v, %v; want kept", got[0].Position, state, err)
+		}
+	}
+	next(1, first)
+	next(6, "") // with the next heartbeat
+	next(7, publish("rare"))
+	publish("frequent")
+	stream, err := js.Stream(t.Context(), "ORDERS")
+	if err == nil {
+		err = stream.DeleteMsg(t.Context(), 8) // nothing is left there that could be compared
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(9, publish("rare"))
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// publishTo publishes a message to a topic and returns its ID.
+func publishTo(t testing.TB, p *natsbroker.Publisher, topic string) string {
+	t.Helper()
+	m := &postrider.Message{ID: postrider.NewID(), Topic: topic, Type: "t", Key: "k", Payload: []byte("{}")}
+	m.FillDefaults("test", time.Now())
+	if err := errors.Join(p.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
+		t.Fatal(err)
+	}
+	return m.ID
 }

@@ -43,29 +43,36 @@ func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) 
 	return state, nil
 }
 
-func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
-	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.cfg.Stream, fmt.Appendf(nil, `{"seq":%d}`, at.Offset))
+// markAt returns the Mark of the message at a sequence, from the stream's leader. Errors: *jetstream.APIError.
+func (s *Subscriber) markAt(ctx context.Context, sequence int64) (string, error) {
+	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.cfg.Stream, fmt.Appendf(nil, `{"seq":%d}`, sequence))
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	var stored storedMsg
 	if err := json.Unmarshal(answer.Data, &stored); err != nil {
-		return 0, fmt.Errorf("read the answer: %w", err)
+		return "", fmt.Errorf("read the answer: %w", err)
 	}
+	if stored.Error != nil {
+		return "", stored.Error
+	}
+	header, err := nats.DecodeHeadersMsg(stored.Message.Headers)
+	if len(stored.Message.Headers) > 0 && err != nil {
+		return "", fmt.Errorf("read the headers: %w", err)
+	}
+	return markOf(stored.Message.Time, header, stored.Message.Data), nil
+}
+
+func (s *Subscriber) lookAt(ctx context.Context, at postrider.Position) (postrider.PositionState, error) {
+	mark, err := s.markAt(ctx, at.Offset)
+	refused, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case stored.Error == nil:
-		header, err := nats.DecodeHeadersMsg(stored.Message.Headers)
-		if len(stored.Message.Headers) > 0 && err != nil {
-			return 0, fmt.Errorf("read the headers: %w", err)
-		}
-		if markOf(stored.Message.Time, header, stored.Message.Data) == at.Mark {
-			return postrider.PositionKept, nil
-		}
+	case err == nil && mark == at.Mark:
+		return postrider.PositionKept, nil
+	case err == nil, refused != nil && refused.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return postrider.PositionReplaced, nil
-	case stored.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
-		return postrider.PositionReplaced, nil
-	case stored.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound:
-		return 0, stored.Error
+	case refused == nil || refused.ErrorCode != jetstream.JSErrCodeMessageNotFound:
+		return 0, err
 	}
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)
 	switch {

@@ -36,6 +36,7 @@ type inventory struct{ *Service }
 
 func openInventory(ctx context.Context, s *Service) error {
 	v := inventory{s}
+	s.batch = 1 // many orders want the same products; together in a transaction, they would lock them in any order
 	if err := v.createTables(ctx, productTable, reservationTable, reservationIndex); err != nil {
 		return err
 	}
@@ -118,7 +119,8 @@ func (v inventory) sell(ctx context.Context, tx *sql.Tx, m postrider.Typed[Parce
 
 // replenish orders 1,000 of each product of which fewer than 100 are left.
 func (v inventory) replenish(ctx context.Context) error {
-	const buy = `UPDATE products SET bought = bought + 1000, free = free + 1000 WHERE free < 100 RETURNING sku`
+	const scarce = `SELECT sku FROM products WHERE free < 100 ORDER BY sku`
+	const buy = `UPDATE products SET bought = bought + 1000, free = free + 1000 WHERE sku = $1 AND free < 100 RETURNING sku`
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,11 +128,18 @@ func (v inventory) replenish(ctx context.Context) error {
 		case <-time.After(v.cfg.Replenish):
 		}
 		_, err := v.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			skus, err := texts(tx.QueryContext(ctx, buy))
+			skus, err := texts(tx.QueryContext(ctx, scarce))
 			if err != nil {
 				return err
 			}
 			for _, sku := range skus {
+				bought, err := texts(tx.QueryContext(ctx, buy, sku))
+				if err != nil {
+					return err
+				}
+				if len(bought) == 0 { // another process was faster
+					continue
+				}
 				m, err := StockReplenished.New(Replenishment{SKU: sku, Quantity: 1000})
 				if err != nil {
 					return err

@@ -91,10 +91,12 @@ type Service struct {
 	outbox *outbox.Outbox[*sql.Tx]
 	// participant does the service's steps of sagas.
 	participant *saga.Participant[*sql.Tx]
-	mux         *http.ServeMux
-	server      net.Listener
-	run         []func(context.Context) error
-	close       []io.Closer
+	// batch is the largest number of messages that share a transaction of a consumer; 0 means the default.
+	batch  int
+	mux    *http.ServeMux
+	server net.Listener
+	run    []func(context.Context) error
+	close  []io.Closer
 }
 
 // Names are the names of the four services, in the order of their ports. There are two more that only listen: view and loyalty.
@@ -218,7 +220,7 @@ func (s *Service) consume(ctx context.Context, name string, unhandled inbox.Unha
 		return nil, err
 	}
 	c := inbox.ConsumerConfig{
-		Name: name, Unhandled: unhandled, MaxAttempts: 5, BackoffMax: time.Second, LeaseTTL: s.cfg.LeaseTTL, KeepIDs: s.cfg.Keep,
+		Name: name, Unhandled: unhandled, Batch: s.batch, MaxAttempts: 5, BackoffMax: time.Second, LeaseTTL: s.cfg.LeaseTTL, KeepIDs: s.cfg.Keep,
 		ReplayWindow: s.cfg.Keep, Logger: s.cfg.Logger,
 	}
 	if s.cfg.Faults != nil {

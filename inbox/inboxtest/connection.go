@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -23,6 +24,8 @@ type connection[Tx any] struct {
 	fault func(op string, done bool) error
 	// unstorable, unless nil, says which messages the database cannot store.
 	unstorable func(m *postrider.Message) bool
+
+	conflicts atomic.Int64
 
 	mu     sync.Mutex
 	dead   bool
@@ -244,6 +247,15 @@ func (l *connection[Tx]) MovePosition(ctx context.Context, tx Tx, name string, p
 
 func (l *connection[Tx]) LogPositions(ctx context.Context, name string) ([]store.LogPosition, error) {
 	return through(l, "LogPositions", func() ([]store.LogPosition, error) { return l.Store.LogPositions(ctx, name) })
+}
+
+// Conflicted counts the conflicts.
+func (l *connection[Tx]) Conflicted(err error) bool {
+	conflicted := l.Store.Conflicted(err)
+	if conflicted {
+		l.conflicts.Add(1)
+	}
+	return conflicted
 }
 
 // Rollback always happens: a database rolls back uncommitted transactions.

@@ -344,36 +344,6 @@ func commitRefused[Tx any](w *world[Tx]) {
 	}
 }
 
-// undoneByTheDatabase: in the middle of a batch the database rolls back the whole transaction.
-func undoneByTheDatabase[Tx any](w *world[Tx]) {
-	if w.h.Undo == nil {
-		return
-	}
-	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
-		w := newWorld(w.t, w.h)
-		var j journal
-		bad := ""
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20}}
-		s.source.Partitions = 1
-		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			if m.ID == bad && j.note(m) <= 2 { // with all others, and within a savepoint
-				return w.h.Undo(ctx, w.store, tx)
-			}
-			return w.effect(ctx, tx, m)
-		}
-		want := w.send("a", "b", "", "a", "b")
-		bad = want[1]
-		p := w.start(s)
-		w.untilEffects(want...)
-		w.untilQuiet()
-		w.wantSet("effects", w.effects(), want)
-		if st := p.Stats(); j.count(bad) != 3 || st.Failed != 0 {
-			w.t.Errorf("tried %d times with %d failed attempts, want 3, and none that is the message's fault", j.count(bad), st.Failed)
-		}
-		p.stop()
-	}
-}
-
 func memoryIsBounded[Tx any](w *world[Tx]) {
 	release := make(chan struct{})
 	s := setting[Tx]{

@@ -14,6 +14,7 @@ import (
 
 func faultScenarios[Tx any]() []scenario[Tx] {
 	return []scenario[Tx]{
+		{"DeadlockOfBatchesGivesEachMessageATransaction", deadlockOfBatches[Tx]},
 		{"DeathAtAnyPointHasOneEffect", deathAtAnyPoint[Tx]},
 		{"StoreFailureAtAnyStepHasOneEffect", storeFails[Tx]},
 		{"StoreFailureWhileParkingLosesNothing", parkingFails[Tx]},

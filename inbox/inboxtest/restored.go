@@ -105,7 +105,10 @@ func (r *restoredTest[Tx]) publish(n int) []string {
 func (r *restoredTest[Tx]) join() *process[Tx] {
 	r.t.Helper()
 	source := r.source.Join(r.t)
-	cfg := inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 7, Logger: slog.New(slog.NewTextHandler(&r.log, nil))}
+	cfg := inbox.ConsumerConfig{
+		Dedup: inbox.ByPosition, Batch: 7, LeaseTTL: r.keptLease(), // whoever loses its lease forgets what the log has lost since the last position
+		Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+	}
 	if source.Capabilities().Log {
 		cfg.Dedup = inbox.ByID
 	}

@@ -125,6 +125,6 @@ func (s *Set[H]) Some() bool { return len(s.typed)+len(s.any) > 0 }
 
 // Knows reports whether any version of a message type has a handler or upcaster.
 func (s *Set[H]) Knows(messageType string) bool {
-	_, any := s.any[messageType]
-	return any || s.typed[messageType] != nil || s.upcast[messageType] != nil
+	_, ok := s.any[messageType]
+	return ok || s.typed[messageType] != nil || s.upcast[messageType] != nil
 }

@@ -11,7 +11,7 @@ import (
 // scrapes is the interval of scrapes, and how long one may take, which is why it is longer than evaluations, that of rules: a process that
 // waits for the processor would seem to be gone. faster is by how much the times of alerts are divided: two minutes are four seconds.
 const (
-	scrapes     = 3 * time.Second
+	scrapes     = 8 * time.Second
 	evaluations = time.Second
 	faster      = 30
 )

@@ -50,7 +50,7 @@ const (
 	Languages Name = "POSTRIDER_TEST_LANGUAGES"
 	// Clients is the folder with the packages of Python and npm that use the administration as other programs do.
 	Clients Name = "POSTRIDER_TEST_CLIENTS"
-	// Python has the module venv.
+	// PythonBin has the module venv.
 	PythonBin Name = "POSTRIDER_TEST_PYTHON_BIN"
 	NPMBin    Name = "POSTRIDER_TEST_NPM_BIN"
 )

@@ -68,13 +68,15 @@ func underKill(t *testing.T, way string) {
 	for i := range consumers {
 		consumers[i] = w.startConsumer(way, i)
 	}
-	over, stop := context.WithTimeout(t.Context(), loadTime(t, 5*time.Second))
-	defer stop()
+	over, end := context.WithTimeout(t.Context(), loadTime(t, 5*time.Second))
+	defer end()
+	loading, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	for range 4 {
-		load.Go(func() { w.transfer(over) })
+		load.Go(func() { w.transfer(loading) })
 	}
-	kills, pauses := w.disturb(over, way, consumers)
+	kills, pauses, restarts := w.disturb(over, way, consumers)
+	stop()
 	load.Wait()
 
 	db := w.connect()
@@ -91,30 +93,39 @@ func underKill(t *testing.T, way string) {
 		}
 	}
 	counts := look(`select (select count(*) from transfers), (select count(*) from entered), 0`)
-	t.Logf("%d transfers, %d entered, with %d kills and %d pauses", counts[0], counts[1], kills, pauses)
+	t.Logf("%d transfers, %d entered, with %d kills, %d pauses and %d restarts of the broker", counts[0], counts[1], kills, pauses, restarts)
 	if faults := look(faultsSQL); faults != [3]int64{} {
 		t.Errorf("a promise broke: %d transfers not entered, %d entered too often, %d balances wrong", faults[0], faults[1], faults[2])
 	}
 	if log {
 		w.checkOrder(way, db)
 	}
-	if counts[0] < 20 || kills == 0 || pauses == 0 {
-		t.Errorf("%d transfers, %d kills and %d pauses are no load", counts[0], kills, pauses)
+	if counts[0] < 20 || kills < leastKills(way) || pauses == 0 || log && restarts == 0 {
+		t.Errorf("%d transfers, %d kills, %d pauses and %d restarts are no load", counts[0], kills, pauses, restarts)
 	}
 }
 
+// leastKills is how often consumers are killed at least.
+func leastKills(way string) int {
+	if logBrokers[way].read != nil {
+		return 10
+	}
+	return 2
+}
+
 // disturb kills and pauses consumers, and restarts the broker of those that read a log, until ctx ends and each has
-// happened.
-func (w *world) disturb(over context.Context, way string, consumers []*process.Process) (kills, pauses int) {
-	for step := 0; over.Err() == nil || step < 4; step++ {
+// happened often enough.
+func (w *world) disturb(over context.Context, way string, consumers []*process.Process) (kills, pauses, restarts int) {
+	for step := 0; over.Err() == nil || step < 4 || kills < leastKills(way); step++ {
 		<-time.After(time.Duration(200+rand.IntN(500)) * time.Millisecond)
 		i := rand.IntN(len(consumers))
 		switch {
-		case step%4 == 1:
+		case step%6 == 1:
 			pauses++
 			w.pause(consumers[i])
 			continue
-		case step%4 == 3 && logBrokers[way].read != nil:
+		case step%6 == 4 && logBrokers[way].read != nil:
+			restarts++
 			w.restartBroker(200 * time.Millisecond)
 			continue
 		}
@@ -124,7 +135,7 @@ func (w *world) disturb(over context.Context, way string, consumers []*process.P
 		}
 		consumers[i] = w.startConsumer(way, i)
 	}
-	return kills, pauses
+	return kills, pauses, restarts
 }
 
 // checkOrder checks that the transfers of each account were entered in the order of the log.

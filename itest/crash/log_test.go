@@ -91,7 +91,7 @@ func (w *world) storedOrder(way string) map[string][]string {
 			}
 			for _, d := range got {
 				at = d.Position.Offset
-				if m := d.Message; !seen[m.ID] {
+				if m := d.Message; m != nil && !seen[m.ID] {
 					stored[m.Key], seen[m.ID] = append(stored[m.Key], m.ID), true
 				}
 			}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/faultproxy"
 	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/process"
 	"github.com/postrider/postrider/saga"
@@ -27,18 +28,21 @@ type sagaWorld[Tx any] struct {
 	session func(Tx) session
 	// shop and cards are the URLs of the databases for stores, cardsDB has connections to the second one.
 	shop, cards string
-	cardsDB     *sql.DB
-	broker      *process.Server
-	brokerDir   string
+	// cut is the URL of the same database as shop through a proxy, for some of the processes.
+	cut       string
+	proxy     *faultproxy.Proxy
+	cardsDB   *sql.DB
+	broker    *process.Server
+	brokerDir string
 
 	mu        sync.Mutex
 	processes map[string]*process.Process
 	started   map[string]mode
 }
 
-// TestSagaCrash: engine, participants, relays, the broker and the database server are killed, and processes are stopped for longer
-// than their leases, under many sagas a second, of which 5 % are refused and 1 % time out. Each ends completed or compensated, with
-// exactly the effects that belong to it.
+// TestSagaCrash: engine, participants, relays, the broker and the database server are killed, processes are stopped for longer than their
+// leases, and some are cut off from the database, under many sagas a second, of which 5 % are refused and 1 % time out. Each ends completed
+// or compensated, with exactly the effects that belong to it.
 func TestSagaCrash(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T){"A43 PostgreSQL": sagasOnPostgres, "A43 MariaDB": sagasOnMariaDB} {
@@ -52,9 +56,12 @@ func TestSagaCrash(t *testing.T) {
 func sagasOnPostgres(t *testing.T) {
 	p := newPostgresWorld(t)
 	p.exec("create database cards")
+	host := hostOf(t, p.server.URL)
+	proxy := faultproxy.New(t, host, copyBothWays)
 	w := &sagaWorld[pgx.Tx]{
-		world: p.world, open: openSagaPostgres, session: onPostgres,
-		shop: p.url, cards: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/cards?sslmode=disable", p.cluster.Port),
+		world: p.world, open: openSagaPostgres, session: onPostgres, proxy: proxy,
+		shop: p.url, cut: strings.Replace(p.url, host, proxy.Address(), 1),
+		cards: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/cards?sslmode=disable", p.cluster.Port),
 	}
 	w.underSagas("bigserial", "pgx", w.cards, w.cards, []fault{
 		{"the database server was restarted at once", p.crash}, {"a backend of the database was killed", p.killBackend},
@@ -64,8 +71,13 @@ func sagasOnPostgres(t *testing.T) {
 func sagasOnMariaDB(t *testing.T) {
 	m := newMariaWorld(t, "--log-bin=binlog", "--binlog-format=ROW")
 	m.exec("create database cards")
-	dsn := func(database string) string { return "root@tcp(" + hostOf(t, m.server.URL) + ")/" + database }
-	w := &sagaWorld[*sql.Tx]{world: m.world, open: openSagaMySQL, session: onMySQL, shop: dsn("shop"), cards: dsn("cards")}
+	host := hostOf(t, m.server.URL)
+	proxy := faultproxy.New(t, host, copyBothWays)
+	dsn := func(host, database string) string { return "root@tcp(" + host + ")/" + database }
+	w := &sagaWorld[*sql.Tx]{
+		world: m.world, open: openSagaMySQL, session: onMySQL, proxy: proxy,
+		shop: dsn(host, "shop"), cut: dsn(proxy.Address(), "shop"), cards: dsn(host, "cards"),
+	}
 	w.underSagas("bigint auto_increment", "mysql", w.cards, m.server.URL+"cards", []fault{{"the database server was killed", m.crash}})
 }
 
@@ -75,13 +87,15 @@ func (w *sagaWorld[Tx]) underSagas(serial, driver, dsn, migrated string, faults 
 	w.startBroker()
 	w.processes, w.started = make(map[string]*process.Process), make(map[string]mode)
 	names := map[string]role{
-		"engine": sagaEngine, "second engine": sagaEngine, "wires": sagaWires, "stock": sagaStock, "cards": sagaCards, "parcels": sagaParcels,
+		"engine": sagaEngine, secondEngine: sagaEngine, "wires": sagaWires, "stock": sagaStock, "cards": sagaCards, "parcels": sagaParcels,
 	}
 	for name, r := range names {
-		w.processes[name] = w.startShop(r)
+		w.processes[name] = w.startShop(name, r)
 		faults = append(faults, fault{name + " was killed", func() { w.replace(name, r) }})
 	}
-	faults = append(faults, fault{"the broker was killed", w.restartBroker}, fault{"a process was stopped for longer than its leases", w.pause})
+	faults = append(faults,
+		fault{"the broker was killed", w.restartBroker}, fault{"a process was stopped for longer than its leases", w.pause},
+		fault{"the second engine and the stock were cut off from the database", w.cutOff})
 
 	s, err := w.open(w.t.Context(), w.shop)
 	if err != nil {
@@ -93,7 +107,8 @@ func (w *sagaWorld[Tx]) underSagas(serial, driver, dsn, migrated string, faults 
 	began, happened := time.Now(), w.hurt(loadTime(w.t, 12*time.Second), faults)
 	end()
 	wait()
-	w.t.Logf("%d sagas in %s, %d faults", len(w.started), time.Since(began).Round(time.Second), happened)
+	took := time.Since(began)
+	w.t.Logf("%d sagas in %s, %.0f a second, %d faults", len(w.started), took.Round(time.Second), float64(len(w.started))/took.Seconds(), happened)
 	w.calm(s)
 	w.check(s)
 }
@@ -168,9 +183,21 @@ func (w *sagaWorld[Tx]) restartBroker() {
 	}
 }
 
-func (w *sagaWorld[Tx]) startShop(r role) *process.Process {
+const secondEngine = "second engine"
+
+func (w *sagaWorld[Tx]) startShop(name string, r role) *process.Process {
 	w.t.Helper()
-	return w.startChild(child{Role: r, URL: w.shop, Cards: w.cards, Broker: w.broker.URL}, childWorks)
+	url := w.shop
+	if name == secondEngine || r == sagaStock {
+		url = w.cut
+	}
+	return w.startChild(child{Role: r, URL: url, Cards: w.cards, Broker: w.broker.URL}, childWorks)
+}
+
+// cutOff breaks the connections of some processes to the database, and lets none through for up to three seconds, while other faults happen.
+func (w *sagaWorld[Tx]) cutOff() {
+	w.proxy.Sever()
+	time.AfterFunc(time.Duration(w.random.IntN(3000))*time.Millisecond, w.proxy.Restore)
 }
 
 // replace kills a process and starts another.
@@ -182,7 +209,7 @@ func (w *sagaWorld[Tx]) replace(name string, r role) {
 	if err := victim.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
-	next := w.startShop(r)
+	next := w.startShop(name, r)
 	w.mu.Lock()
 	w.processes[name] = next
 	w.mu.Unlock()
@@ -192,63 +219,11 @@ func (w *sagaWorld[Tx]) replace(name string, r role) {
 func (w *sagaWorld[Tx]) pause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	names := []string{"engine", "second engine", "wires", "stock", "cards", "parcels"}
+	names := []string{"engine", secondEngine, "wires", "stock", "cards", "parcels"}
 	victim := w.processes[names[w.random.IntN(len(names))]]
 	if victim.Signal(syscall.SIGSTOP) == nil {
 		time.AfterFunc(childLeases+3*time.Second, func() { _ = victim.Signal(syscall.SIGCONT) }) // it may be replaced by then
 	}
-}
-
-// load starts sagas from eight goroutines until ctx ends.
-func (w *sagaWorld[Tx]) load(ctx context.Context, s sagaStores[Tx]) (wait func()) {
-	box, _, orders, err := newShop(s, w.session, testLogger(w.t))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var callers sync.WaitGroup
-	for range 8 {
-		random := rand.New(rand.NewPCG(w.random.Uint64(), 0))
-		callers.Go(func() {
-			for ctx.Err() == nil {
-				o := shopOrder{ID: postrider.NewID(), Mode: modeOf(random.IntN(100), random.IntN(3))}
-				deadline := time.Now().Add(patience)
-				for { // until it is certain that it was started, whatever happens to the server
-					try, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 10*time.Second)
-					_, err := box.InTx(try, func(ctx context.Context, tx Tx) error {
-						_, err := orders.Start(ctx, tx, o, saga.ID(o.ID))
-						return err
-					})
-					cancel()
-					if err == nil {
-						break
-					}
-					if time.Now().After(deadline) {
-						w.t.Errorf("no saga could be started for %s: %v", patience, err)
-						return
-					}
-					<-time.After(50 * time.Millisecond)
-				}
-				w.mu.Lock()
-				w.started[o.ID] = o.Mode
-				w.mu.Unlock()
-				<-time.After(time.Duration(random.IntN(300)) * time.Millisecond)
-			}
-		})
-	}
-	return callers.Wait
-}
-
-// modeOf is what goes wrong with an order: 5 of 100 are refused and 1 times out.
-func modeOf(percent, which int) mode {
-	switch {
-	case percent < 3:
-		return declined
-	case percent < 5:
-		return noParcel
-	case percent < 6:
-		return []mode{slowCard, lateReply, overtaken}[which]
-	}
-	return ""
 }
 
 // check waits until all sagas have ended and everything has been delivered, and compares the instances with the effects.

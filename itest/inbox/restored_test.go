@@ -13,8 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider"
 	kafkabroker "github.com/postrider/postrider/broker/kafka"
@@ -31,7 +29,7 @@ func TestRestored(t *testing.T) {
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
 		"JetStream": restorableNATS(group), "JetStreamLog": restorableNATS(""), "Kafka": recreatedKafka(group),
 		"KafkaLogRecreated": recreatedKafka(""), "KafkaLog": restorableKafka, "RedisLog": restorableRedis("", false),
-		"RedisLogClockSetBack": restorableRedis("", true),
+		"RedisLogClockSetBack": restorableRedis("", true), "JetStreamLogRecreated": recreatedNATS, "RedisLogRecreated": recreatedRedis,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,14 +153,6 @@ func restorableRedis(group string, ahead bool) func(t testing.TB) inboxtest.Rest
 			return process.StartRedis(ctx, servertest.Get(t, servertest.RedisBin), dir, port)
 		})
 		cfg := redisbroker.Config{Prefix: unique() + ":", Partitions: 1}
-		do := func(t testing.TB, args ...any) {
-			t.Helper()
-			opts, err := redis.ParseURL(r.server.URL)
-			must(t, err)
-			client := redis.NewClient(opts)
-			defer func() { must(t, client.Close()) }()
-			must(t, client.Do(t.Context(), args...).Err())
-		}
 		stream := cfg.Prefix + "{" + topic + "/0}"
 		return inboxtest.Restorable{
 			Source: inboxtest.Source{
@@ -182,10 +172,10 @@ func restorableRedis(group string, ahead bool) func(t testing.TB) inboxtest.Rest
 				},
 			},
 			Copy: func(t testing.TB) {
-				do(t, "XTRIM", stream, "MAXLEN", 5)
+				redisDo(t, r.server.URL, "XTRIM", stream, "MAXLEN", 5)
 				r.save(t)
 				if ahead {
-					do(t, "XSETID", stream, strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)+"-0")
+					redisDo(t, r.server.URL, "XSETID", stream, strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)+"-0")
 				}
 			},
 			Replace: r.restore, Kept: true,
@@ -213,8 +203,6 @@ func recreatedKafka(group string) func(t testing.TB) inboxtest.Restorable {
 	return func(t testing.TB) inboxtest.Restorable {
 		address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
 		name := kafkabroker.TopicName(prefix, topic)
-		u, err := url.Parse(address)
-		must(t, err)
 		return inboxtest.Restorable{
 			Source: inboxtest.Source{
 				Topic: topic, Join: joinKafka(address, prefix, group, 1),
@@ -224,11 +212,8 @@ func recreatedKafka(group string) func(t testing.TB) inboxtest.Restorable {
 			},
 			Copy: func(testing.TB) {},
 			Replace: func(t testing.TB) {
-				client, err := kgo.NewClient(kgo.SeedBrokers(u.Host))
-				must(t, err)
-				defer client.Close()
-				admin := kadm.NewClient(client)
-				_, err = admin.DeleteTopic(t.Context(), name)
+				admin := kafkaAdmin(t, address)
+				_, err := admin.DeleteTopic(t.Context(), name)
 				must(t, err)
 				for { // it is deleted in the background
 					if _, err = admin.CreateTopic(t.Context(), 1, 1, nil, name); err == nil || t.Context().Err() != nil {
@@ -239,4 +224,42 @@ func recreatedKafka(group string) func(t testing.TB) inboxtest.Restorable {
 			},
 		}
 	}
+}
+
+// recreatedNATS deletes the stream and creates it again, for readers of the log.
+func recreatedNATS(t testing.TB) inboxtest.Restorable {
+	address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique()}
+	open := func(ctx context.Context) (*natsbroker.Publisher, error) { return natsbroker.Open(ctx, address, cfg) }
+	return inboxtest.Restorable{
+		Source: inboxtest.Source{Topic: topic, Join: joinNATS(address, cfg, "", false), Publish: publishAgain(t, open)},
+		Copy:   func(testing.TB) {},
+		Replace: func(t testing.TB) {
+			must(t, jetStream(t, address).DeleteStream(t.Context(), cfg.Stream))
+			p, err := open(t.Context())
+			must(t, err)
+			must(t, p.Close())
+		},
+	}
+}
+
+// recreatedRedis deletes the stream, for readers of the log; a publisher or reader creates it again.
+func recreatedRedis(t testing.TB) inboxtest.Restorable {
+	address, cfg := servertest.Get(t, servertest.Redis), redisbroker.Config{Prefix: unique() + ":", Partitions: 1}
+	return inboxtest.Restorable{
+		Source: inboxtest.Source{
+			Topic: topic, Join: joinRedis(address, cfg, ""),
+			Publish: publishAgain(t, func(ctx context.Context) (*redisbroker.Publisher, error) { return redisbroker.Open(ctx, address, cfg) }),
+		},
+		Copy:    func(testing.TB) {},
+		Replace: func(t testing.TB) { redisDo(t, address, "DEL", cfg.Prefix+"{"+topic+"/0}") },
+	}
+}
+
+func redisDo(t testing.TB, address string, args ...any) {
+	t.Helper()
+	opts, err := redis.ParseURL(address)
+	must(t, err)
+	client := redis.NewClient(opts)
+	defer func() { must(t, client.Close()) }()
+	must(t, client.Do(t.Context(), args...).Err())
 }

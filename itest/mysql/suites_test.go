@@ -3,6 +3,7 @@
 package mysql_test
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 	"time"
@@ -65,7 +66,14 @@ func TestSaga(t *testing.T) {
 	scenariotest.Run(t, scenariotest.Kit[*sql.Tx]{
 		Open: func(t testing.TB) scenariotest.Store[*sql.Tx] {
 			_, db := shared.clone(t, server(t), 0)
+			exec(t, db, "CREATE TABLE two_rows (n INT PRIMARY KEY, updates INT NOT NULL) AS SELECT 0 AS n, 0 AS updates UNION ALL SELECT 1, 0")
 			return newStore(t, db, mysqlstore.Config{})
+		},
+		Rows: func(testing.TB, scenariotest.Store[*sql.Tx]) func(ctx context.Context, tx *sql.Tx, row int) error {
+			return func(ctx context.Context, tx *sql.Tx, row int) error {
+				_, err := tx.ExecContext(ctx, "UPDATE two_rows SET updates = updates + 1 WHERE n = ?", row)
+				return err
+			}
 		},
 		Again: true,
 	})

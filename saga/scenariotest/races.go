@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -298,4 +300,41 @@ func wrongToken[Tx any](w *world[Tx]) {
 	if r, err := s.Get(context.WithoutCancel(w.Context()), "42"); err != nil || r.Status == saga.Completed {
 		w.Errorf("the instance is %s (%v)", r.Status, err)
 	}
+}
+
+// deadlock: two participants wait for each other's row. The transaction that the database rolls back is run again, and nobody notices.
+func deadlock[Tx any](w *world[Tx]) {
+	update := w.kit.Rows(w, w.store)
+	s := w.register(define(saga.Parallel[order]{Name: "both", Steps: []step{reserveStep(), chargeStep()}}))
+	var rolledBack atomic.Int32
+	crossing := func(first, second int, mine, other chan struct{}) func(Tx, *postrider.Message) error {
+		arrive := sync.OnceFunc(func() { close(mine) })
+		return func(tx Tx, _ *postrider.Message) error {
+			if err := update(w.Context(), tx, first); err != nil {
+				return err
+			}
+			arrive()
+			<-other
+			err := update(w.Context(), tx, second)
+			if err != nil {
+				rolledBack.Add(1)
+			}
+			return err
+		}
+	}
+	one, two := make(chan struct{}), make(chan struct{})
+	w.onDo("reserve", crossing(0, 1, one, two))
+	w.onDo("charge", crossing(1, 0, two, one))
+	w.runEngine()
+	for _, topic := range []string{"stock", "cards"} {
+		w.run(topic, []string{topic}, w.newParticipant(w.store, w.box).Relay)
+	}
+	w.start(s, order{ID: "42"})
+	w.ends(s, "42", saga.Completed)
+	if rolledBack.Load() == 0 {
+		w.Error("there was no deadlock")
+	}
+	w.has("42", "command.sent both/reserve", 1)
+	w.has("42", "command.sent both/charge", 1)
+	w.ledger(map[string]int{"reserve": 1, "charge": 1})
 }

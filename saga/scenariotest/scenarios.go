@@ -47,6 +47,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A31 edit":                        edit[Tx],
 		"A33 skip and done":               skipAndDone[Tx],
 		"A36 version missing":             versionMissing[Tx],
+		"A44 deadlock":                    deadlock[Tx],
 		"message of a local step is lost": localMessageLost[Tx],
 		"between services, by a broker":   betweenServices[Tx],
 		"A37 graph changed":               graphChanged[Tx],
@@ -74,5 +75,5 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 var again = []string{
 	"A01 happy path", "A02 start is atomic", "A07 timer meets reply", "A09 restart", "A14 duplicates", "A17 undo fails for good",
 	"A23 each line is a local step", "A24 child is undone", "A26 a person decides", "A30 two operators", "A38 events, undos observed",
-	"A40 event missing", "local step fails and is undone", "maintenance", "between services, by a broker",
+	"A40 event missing", "A44 deadlock", "local step fails and is undone", "maintenance", "between services, by a broker",
 }

@@ -20,6 +20,7 @@ func virtualScenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A23 many lines":                  manyLines[Tx],
 		"A45 out of stock for everybody":  soldOut[Tx],
 		"A46 payments down":               paymentsDown[Tx],
+		"A47 many wait":                   manyWait[Tx],
 	}
 }
 
@@ -69,7 +70,7 @@ func clockJumps[Tx any](w *world[Tx]) {
 
 // manyLines: no more lines than the window are worked on at a time, and all are. The benchmark saga-each has 1,000.
 func manyLines[Tx any](w *world[Tx]) {
-	const n, window = 200, 16
+	const n, window = 1000, 16
 	s := w.register(define(linesStep(0), chargeStep()))
 	w.runEngine()
 	w.runParticipants()
@@ -208,6 +209,61 @@ func (w *world[Tx]) repeated(id string, waits map[time.Duration]bool) {
 				waits[t.At.Sub(last).Round(100*time.Millisecond)] = true
 			}
 			last = t.At
+		}
+	}
+}
+
+// loading is a store that counts how often the engine reads instances.
+type loading[Tx any] struct {
+	Store[Tx]
+	loads atomic.Int64
+}
+
+func (l *loading[Tx]) LoadSagas(ctx context.Context, tx Tx, runs []string) ([]store.SagaInstance, error) {
+	l.loads.Add(1)
+	return l.Store.LoadSagas(ctx, tx, runs)
+}
+
+// manyWait: nobody reads instances that wait, and when all their timers are due at once, each fires once while others start and end. The
+// benchmarks saga-waiting and saga-timers have a million and 100,000.
+func manyWait[Tx any](w *world[Tx]) {
+	const n = 100
+	counted, own := &loading[Tx]{Store: w.store}, w.store
+	w.store = counted
+	w.engine = w.newEngine()
+	w.store = own
+	waiting := w.register(define(saga.Await[order, item]{Name: "sleep", Signal: reviewed, Timeout: time.Hour, TimedOut: func(*order) {}}))
+	brief := define(reserveStep())
+	brief.Name = "stocktaking"
+	others := w.register(brief)
+	w.runEngine()
+	w.runParticipants()
+	for i := range n {
+		w.start(waiting, order{ID: fmt.Sprint("waiting ", i)})
+	}
+	time.Sleep(time.Minute) // timers are parked
+	before := counted.loads.Load()
+	time.Sleep(time.Hour - 2*time.Minute)
+	if loads := counted.loads.Load() - before; loads > 0 {
+		w.Errorf("instances were read %d times while all were waiting", loads)
+	}
+	for i := range 60 {
+		id := fmt.Sprint("other ", i)
+		w.start(others, order{ID: id})
+		w.ends(others, id, saga.Completed)
+		time.Sleep(2 * time.Second)
+	}
+	for i := range n {
+		id := fmt.Sprint("waiting ", i)
+		w.ends(waiting, id, saga.Completed)
+		w.has(id, "timed out sleep", 1)
+		w.has(id, "timer", 1)
+	}
+	all, err := w.store.ListSagas(w.Context(), store.SagaFilter{}, "", 2*n)
+	w.must(err)
+	for _, s := range all {
+		if took := s.UpdatedAt.Sub(s.StartedAt); s.Saga == brief.Name && took > 5*time.Second || s.Saga != brief.Name && (took < time.Hour || took > time.Hour+time.Minute) {
+			w.Errorf("instance %s ended after %s", s.ID, took)
 		}
 	}
 }

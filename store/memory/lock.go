@@ -51,6 +51,9 @@ func (tx *Tx) acquire(l lock) error {
 // errDeadlock ends one of two operations that wait for each other's transactions, as PostgreSQL does.
 var errDeadlock = errors.New("deadlock: two transactions wait for each other; run this one again")
 
+// Conflicted implements store.Transactor.
+func (s *Store) Conflicted(err error) bool { return errors.Is(err, errDeadlock) }
+
 // blocked says why an operation has to wait: another transaction holds a lock that it needs. The operation has changed nothing
 // except that it holds the locks acquired so far. tx is nil for an operation outside of transactions.
 type blocked struct{ tx, by *Tx }

@@ -60,6 +60,12 @@ func (s *Store) inTransaction(doing string, err error) error {
 	return s.cfg.explain(doing, err)
 }
 
+// Conflicted implements store.Transactor.
+func (s *Store) Conflicted(err error) bool {
+	kind := kinds[s.cfg.ErrorCode(err)]
+	return errors.Is(kind, ErrDeadlock) || errors.Is(kind, ErrLockTimeout)
+}
+
 // passing reports whether a transaction of the store may succeed when it is run again.
 func (c Config) passing(ctx context.Context, err error) bool {
 	kind := kinds[c.ErrorCode(err)]

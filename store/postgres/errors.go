@@ -105,6 +105,15 @@ func again(err error) bool {
 	return false
 }
 
+// Conflicted implements store.Transactor.
+func (s *Store) Conflicted(err error) bool {
+	switch code(err) {
+	case serializationFailure, deadlockDetected, lockNotAvailable:
+		return true
+	}
+	return false
+}
+
 // attempts is how many times in all a transaction is tried that fails because of concurrent transactions.
 const attempts = 5
 

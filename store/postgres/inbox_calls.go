@@ -105,7 +105,7 @@ func (c sqlCaller) partitions(ctx context.Context, s *Store) (int, error) {
 	if c.tx == nil {
 		return 0, store.ErrNoTransaction
 	}
-	return s.partitionsIn(ctx, sqlQuerier{c.tx})
+	return s.partitionsIn(ctx, sqlQuerier(c))
 }
 
 func (c sqlCaller) one(ctx context.Context, q query) (err error) {

@@ -169,7 +169,7 @@ func (s *Store) watermark(ctx context.Context, c caller, consumer string, at pos
 // moveMark moves a locked watermark.
 func moveMark(statement, consumer string, at postrider.Position, consumed []byte) query {
 	return query{sql: statement, args: []any{
-		consumer, at.Partition, at.Incarnation, at.Offset, at.Mark, []byte(consumed), int64(store.RememberedMoves),
+		consumer, at.Partition, at.Incarnation, at.Offset, at.Mark, consumed, int64(store.RememberedMoves),
 	}}
 }
 

@@ -13,7 +13,8 @@ import (
 
 const (
 	// undeliveredSQL returns what cursor c has not delivered, at most $1 rows of each kind: late and fresh. Parked messages are left
-	// out.
+	// out, one look at the index for each row: the planner would compare all of them with a relay's whole parking lot, if it makes a
+	// join of a NOT EXISTS.
 	undeliveredSQL = `
 	select l.created_at from (
 		(select l.partition, l.seq, l.created_at from pg_snapshot_xip(c.snapshot) as x cross join lateral (
@@ -27,7 +28,7 @@ const (
 		(select l.partition, l.seq, l.created_at from {log} l
 		where l.partition = c.partition and l.seq > c.position order by l.seq limit $1::int8)
 	) as l
-	where not exists (select 1 from {parked} p where p.relay = c.relay and p.partition = l.partition and p.seq = l.seq)`
+	where (select true from {parked} p where p.relay = c.relay and p.partition = l.partition and p.seq = l.seq) is null`
 	notPagedSQL = `(c.page is null or l.seq > c.page or not pg_visible_in_snapshot(l.xid, c.page_snapshot))`
 
 	partitionStatusSQL = `
@@ -47,13 +48,16 @@ order by g.relay, g.partition`
 	where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + ` and r.alive_until > now)`
 	noLeaseSQL = `null::text, null::timestamptz`
 
-	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found.
+	// relayStatusSQL counts up to $1. The oldest parked message is the oldest among the first $1 found. The range for d.relay, rather than an
+	// equality, has the oldest dead letter found by the index of the relay: by the index of all numbers, a relay without dead letters would
+	// read all those of the others.
 	relayStatusSQL = `
 select g.relay, p.count, coalesce(p.oldest, now), coalesce(p.waiting, now),
 	(select count(*) from (select 1 from {held} h where h.relay = g.relay limit $1::int8) as n),
 	coalesce((select since from {held} h where h.relay = g.relay order by since limit 1), now),
 	(select count(*) from (select 1 from {dead} d where d.relay = g.relay and d.state = 'open' limit $1::int8) as n),
-	coalesce((select died_at from {dead} d where d.relay = g.relay and d.state = 'open' order by number limit 1), now),
+	coalesce((select died_at from {dead} d where d.relay >= g.relay and d.relay <= g.relay and d.state = 'open'
+		order by d.relay, d.number limit 1), now),
 	now
 from (select clock_timestamp() as now) as clock, (select relay from {relay_partitions} union select relay from {relays} where member) as g
 cross join lateral (

@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 
@@ -120,6 +121,15 @@ func TestSaga(t *testing.T) {
 	t.Parallel()
 	scenariotest.Run(t, scenariotest.Kit[pgx.Tx]{
 		Open: func(t testing.TB) scenariotest.Store[pgx.Tx] { return cloned(t, dsn(t), postgres.Config{}, 16) },
+		Rows: func(t testing.TB, s scenariotest.Store[pgx.Tx]) func(ctx context.Context, tx pgx.Tx, row int) error {
+			if _, err := s.(*bundle).pool.Exec(t.Context(), "create table rows as select n, 0 as updates from generate_series(0, 1) n"); err != nil {
+				t.Fatal(err)
+			}
+			return func(ctx context.Context, tx pgx.Tx, row int) error {
+				_, err := tx.Exec(ctx, "update rows set updates = updates + 1 where n = $1", row)
+				return err
+			}
+		},
 	})
 }
 

@@ -45,6 +45,9 @@ func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Contex
 	return err
 }
 
+// Conflicted implements store.Transactor. A transaction that writes has the database to itself.
+func (s *Store) Conflicted(error) bool { return false }
+
 const (
 	claimSQL = `INSERT INTO {prefix}claims (consumer, id, claimed_at)
 		SELECT ?1, value, ?3 FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING RETURNING id`

@@ -167,6 +167,7 @@ func claimTests[Tx any]() []inboxTest[Tx] {
 		{name: "SavepointThatCannotBeReturnedToSaysSo", run: savepointIsGone[Tx]},
 		{name: "OpenClaimIsWaitedFor", run: openClaimIsWaitedFor[Tx], late: true},
 		{name: "ClaimsInOppositeOrdersComeToAnEnd", run: oppositeClaims[Tx], late: true},
+		{name: "DeadlockIsAConflict", run: deadlockIsConflict[Tx], late: true},
 		{name: "KeyHeldWithAClaimIsSeenAfterTheWait", run: heldSeenAfterWait[Tx], late: true, statements: true},
 		{name: "OldClaimsAreForgottenInBatches", run: claimsAreRemoved[Tx], statements: true},
 		{name: "TransactionsThatHaveEndedAreRefused", run: endedTransactions[Tx]},
@@ -315,6 +316,28 @@ func oppositeClaims[Tx any](e *inboxEnv[Tx]) {
 	if total != len(ids) {
 		e.t.Errorf("%d messages were fresh, want each of %d once", total, len(ids))
 	}
+}
+
+func deadlockIsConflict[Tx any](e *inboxEnv[Tx]) {
+	txs, rows, errs := []Tx{e.begin(), e.begin()}, []string{"a", "b"}, make(chan error, 2)
+	for i, tx := range txs {
+		e.claim(tx, "c", rows[i])
+	}
+	for i, tx := range txs {
+		go func() {
+			_, err := e.tryClaim(tx, "c", rows[1-i])
+			_ = e.store.Rollback(e.ctx, tx) // now the other one can go on
+			errs <- err
+		}()
+	}
+	for range txs {
+		if err := <-errs; err != nil && !e.store.Conflicted(err) {
+			e.t.Errorf("the error of a deadlock is no conflict: %v", err)
+		} else if err != nil {
+			return
+		}
+	}
+	e.t.Error("a deadlock did not come to an end with an error")
 }
 
 func heldSeenAfterWait[Tx any](e *inboxEnv[Tx]) {

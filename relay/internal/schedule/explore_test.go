@@ -228,11 +228,11 @@ func explore(t *testing.T, sc *scenario) {
 			}
 			w.do(a)
 			if w.err == nil {
-				print := w.fingerprint()
-				if _, known := seen[print]; known {
+				state := w.fingerprint()
+				if _, known := seen[state]; known {
 					continue
 				}
-				seen[print] = struct{}{}
+				seen[state] = struct{}{}
 				w.checkState()
 				w.settleDown()
 			}

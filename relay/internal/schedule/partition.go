@@ -89,14 +89,17 @@ func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 	return p
 }
 
-// Leaving reports whether the partition is being left, Gone whether it was lost or released.
+// Leaving reports whether the partition is being left.
 func (p *Partition[M]) Leaving() bool { return p.leaving }
-func (p *Partition[M]) Gone() bool    { return p.gone }
 
-// Unread reports whether the log may still return messages that the partition's last owner parked. ReadToEnd says that the log
-// was read to its end: what was not read by now is no longer in it.
+// Gone reports whether the partition was lost or released.
+func (p *Partition[M]) Gone() bool { return p.gone }
+
+// Unread reports whether the log may still return messages that the partition's last owner parked.
 func (p *Partition[M]) Unread() bool { return len(p.unread) > 0 }
-func (p *Partition[M]) ReadToEnd()   { p.unread = nil }
+
+// ReadToEnd says that the log was read to its end: what was not read by now is no longer in it.
+func (p *Partition[M]) ReadToEnd() { p.unread = nil }
 
 // Position is that of the cursor that is known to be recorded.
 func (p *Partition[M]) Position() int64 { return p.position }

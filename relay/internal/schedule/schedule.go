@@ -86,11 +86,14 @@ func New[M any](cfg Config) *Schedule[M] {
 	}
 }
 
-// InMemory is the number of messages in memory, Unsettled the number of outcomes that are not recorded yet, and HeldKeys the
-// number of held keys in memory.
-func (s *Schedule[M]) InMemory() int  { return s.Fresh.Messages + s.Parked.Messages }
+// InMemory is the number of messages in memory.
+func (s *Schedule[M]) InMemory() int { return s.Fresh.Messages + s.Parked.Messages }
+
+// Unsettled is the number of outcomes that are not recorded yet.
 func (s *Schedule[M]) Unsettled() int { return s.unsettled }
-func (s *Schedule[M]) HeldKeys() int  { return s.heldKeys }
+
+// HeldKeys is the number of held keys in memory.
+func (s *Schedule[M]) HeldKeys() int { return s.heldKeys }
 
 // Calls is the number of calls that have not returned.
 func (s *Schedule[M]) Calls() int { return len(s.batches) }

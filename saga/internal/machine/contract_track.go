@@ -179,7 +179,7 @@ func (t *tracking) keep(e *Expected, path string, st *StepState, m *postrider.Me
 	payload := json.RawMessage(m.Payload)
 	if contentType := cmp.Or(m.ContentType, postrider.DefaultContentType); contentType != postrider.DefaultContentType || !json.Valid(payload) {
 		st.ContentType = contentType
-		payload, _ = json.Marshal(m.Payload) // bytes can always be encoded
+		payload, _ = json.Marshal(m.Payload) //nolint:errchkjson // bytes can always be encoded
 	}
 	if size := len(t.in.Data) + len(payload); t.p.MaxState > 0 && size > t.p.MaxState {
 		st.ContentType = ""

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,27 +16,70 @@ import (
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
 )
 
-// TestBulk (scenario A32): a bulk retry of what is stuck stops when its first instances fail again, and continues where it stopped.
+// TestBulk (scenario A32): a bulk retry of what is stuck stops when its first instances fail again; one that is interrupted continues where
+// it stopped.
 func TestBulk(t *testing.T) {
 	t.Parallel()
-	const n = 30
-	url := clitest.NewOutbox(t)
-	s := clitest.OpenOutbox(t, url).Transactions.(sagaStore)
+	const n = 150
+	const interrupted = 60
+	var repaired atomic.Bool
+	var taken atomic.Int32
+	gate := make(chan struct{})
+	url, s := startParcels(t, n, func(parcel) bool {
+		if !repaired.Load() {
+			panic("not repaired")
+		}
+		if taken.Add(1) == interrupted {
+			<-gate
+		}
+		return false
+	})
+	retry := []string{"saga", "bulk", "retry", "--saga", "parcels", "--because", "test", "--by", "ann", "--wait", "3m", "--store", url}
+	bulk := func(args ...string) clitest.Result { return clitest.Run(t, slices.Concat(retry, args)...) }
+	for bulk("--dry-run").Code != 0 { // until the engine has reported its definition
+		time.Sleep(50 * time.Millisecond)
+	}
+	clitest.Contains(t, bulk("--dry-run").Out, "retry of 150 instances: 150 would be accepted, 0 refused")
+	stopped := bulk()
+	if stopped.Code != program.ExitNo {
+		t.Errorf("exit code %d, want %d", stopped.Code, program.ExitNo)
+	}
+	clitest.Contains(t, stopped.Out, "0 of 150 done, 11 stuck again, 0 refused, 139 left")
+	clitest.Contains(t, stopped.Err, "stopped: 11 instances stuck again, more than --max-failures 10")
+	repaired.Store(true)
+	running := clitest.Start(t, nil, retry...)
+	for taken.Load() < interrupted { // then the engine waits in the middle of the batch of 100
+		time.Sleep(10 * time.Millisecond)
+	}
+	running.End(t)
+	close(gate)
+	for stuck(t, s) > n-11-100 { // that batch was asked for
+		time.Sleep(10 * time.Millisecond)
+	}
+	clitest.Contains(t, bulk("--json").Out, `"done": 39`, `"left": 0`)
+	clitest.Contains(t, bulk().Out, "0 of 0 done")
+	if history := clitest.OK(t, "saga", "show", "p-0", "--store", url); strings.Count(history, "operator.retry") != 2 {
+		t.Errorf("the history does not have both decisions:\n%s", history)
+	}
+	clitest.Fails(t, program.ExitUsage, "is not a verb for many instances", "saga", "bulk", "edit", "--saga", "parcels", "--because", "test", "--store", url)
+	clitest.Fails(t, program.ExitUsage, "saga", "saga", "bulk", "retry", "--because", "test", "--store", url)
+}
+
+// startParcels starts n instances whose only step depends on a condition, and runs their engine until the test ends.
+func startParcels(t *testing.T, n int, onlyIf func(parcel) bool) (url string, s sagaStore) {
+	t.Helper()
+	url = clitest.NewOutbox(t)
+	s = clitest.OpenOutbox(t, url).Transactions.(sagaStore)
 	box, err := outbox.New[*sql.Tx](s, outbox.Config{Source: "shop"})
 	clitest.Must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	e, err := saga.New[*sql.Tx](s, box, saga.Config{Name: "shop", Logger: quiet})
 	clitest.Must(t, err)
-	var repaired atomic.Bool
 	parcels, err := saga.Register(e, saga.Definition[parcel]{Name: "parcels", Version: 1, Steps: []saga.Step[parcel]{
-		saga.Local[parcel, *sql.Tx]{Name: "pack", NoUndo: true, Do: func(context.Context, *sql.Tx, *parcel) error { return nil }, OnlyIf: func(parcel) bool {
-			if !repaired.Load() {
-				panic("not repaired")
-			}
-			return false
-		}},
+		saga.Local[parcel, *sql.Tx]{Name: "pack", NoUndo: true, Do: func(context.Context, *sql.Tx, *parcel) error { return nil }, OnlyIf: onlyIf},
 	}})
 	clitest.Must(t, err)
 	r, err := relay.New(s, relay.Config{Name: "engine", Topics: []string{e.Topic()}, Logger: quiet})
@@ -51,27 +95,15 @@ func TestBulk(t *testing.T) {
 		return nil
 	})
 	clitest.Must(t, err)
-	bulk := func(args ...string) clitest.Result {
-		return clitest.Run(t, append([]string{"saga", "bulk", "retry", "--saga", "parcels", "--because", "test", "--by", "ann", "--wait", "3m", "--store", url}, args...)...)
-	}
-	for bulk("--dry-run").Code != 0 { // until the engine has reported its definition
-		time.Sleep(50 * time.Millisecond)
-	}
-	clitest.Contains(t, bulk("--dry-run").Out, "retry of 30 instances: 30 would be accepted, 0 refused")
-	stopped := bulk()
-	if stopped.Code != program.ExitNo {
-		t.Errorf("exit code %d, want %d", stopped.Code, program.ExitNo)
-	}
-	clitest.Contains(t, stopped.Out, "0 of 30 done, 11 stuck again, 0 refused, 19 left")
-	clitest.Contains(t, stopped.Err, "stopped: 11 instances stuck again, more than --max-failures 10")
-	repaired.Store(true)
-	clitest.Contains(t, bulk("--json").Out, `"done": 30`, `"left": 0`)
-	clitest.Contains(t, bulk().Out, "0 of 0 done")
-	if history := clitest.OK(t, "saga", "show", "p-0", "--store", url); strings.Count(history, "operator.retry") != 2 {
-		t.Errorf("the history does not have both decisions:\n%s", history)
-	}
-	clitest.Fails(t, program.ExitUsage, "is not a verb for many instances", "saga", "bulk", "edit", "--saga", "parcels", "--because", "test", "--store", url)
-	clitest.Fails(t, program.ExitUsage, "saga", "saga", "bulk", "retry", "--because", "test", "--store", url)
+	return url, s
+}
+
+// stuck counts the stuck instances.
+func stuck(t *testing.T, s sagaStore) int {
+	t.Helper()
+	found, err := s.ListSagas(t.Context(), store.SagaFilter{Status: []store.SagaStatus{store.SagaStuck}}, "", 1000)
+	clitest.Must(t, err)
+	return len(found)
 }
 
 // runRelay runs a relay until the test ends.
