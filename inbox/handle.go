@@ -37,9 +37,15 @@ func Handle[Tx, T any](c *Consumer[Tx], d postrider.Definition[T], h func(ctx co
 
 // Upcast handles the messages of an older definition as those of a newer one of the same type: convert turns the older
 // data into the newer. The handler of the newer version, or a further upcaster, then takes the message; it sees the newer
-// schema version and payload, and everything else as published. Call Upcast before Run. Errors: as in Handle.
+// schema version and payload, and everything else as published. Call Upcast before Run. Errors: as in Handle;
+// ErrDuplicateHandler if a batch takes the type (HandleBatch).
 func Upcast[Tx, From, To any](c *Consumer[Tx], from postrider.Definition[From], to postrider.Definition[To], convert func(From) (To, error)) error {
-	return c.register(from.Type(), convert == nil, func() error { return handlers.AddUpcast(&c.handlers, from, to, convert) })
+	return c.register(from.Type(), convert == nil, func() error {
+		if c.batches[from.Type()] != nil { // its begin would see the messages as published
+			return ErrDuplicateHandler
+		}
+		return handlers.AddUpcast(&c.handlers, from, to, convert)
+	})
 }
 
 // HandleFunc registers h for all messages of a type, except schema versions that have their own handler or upcaster. Call

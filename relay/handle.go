@@ -19,12 +19,16 @@ func Handle[T any](r *Relay, d postrider.Definition[T], h func(ctx context.Conte
 
 // Upcast handles the messages of an older definition as those of a newer one of the same type: convert turns the older data
 // into the newer. The handler of the newer version, or a further upcaster, then takes the message; it sees the newer schema
-// version and payload, and everything else as published. It must be called before Run. Errors: as in Handle.
+// version and payload, and everything else as published. It must be called before Run. Errors: as in Handle;
+// ErrDuplicateHandler if a batch takes the type (HandleTxBatch).
 func Upcast[From, To any](r *Relay, from postrider.Definition[From], to postrider.Definition[To], convert func(From) (To, error)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.mayHandle(from.Type(), convert == nil); err != nil {
 		return err
+	}
+	if r.batches[from.Type()] != nil { // its begin would see the messages as published
+		return fmt.Errorf("handle %q: %w", from.Type(), ErrDuplicateHandler)
 	}
 	if err := handlers.AddUpcast(&r.handlers, from, to, convert); err != nil {
 		return fmt.Errorf("handle %q: %w", from.Type(), err)

@@ -182,7 +182,13 @@ func TestBatchHandlers(t *testing.T) {
 	batch := func(types ...string) func(r *relay.Relay) error {
 		return func(r *relay.Relay) error { return relay.HandleTxBatch(r, types, begin) }
 	}
+	upcast := func(r *relay.Relay) error {
+		older, newer := postrider.Define[int]("a"), postrider.Define[int]("a").WithSchemaVersion(2)
+		return relay.Upcast(r, older, newer, func(n int) (int, error) { return n, nil })
+	}
 	for name, add := range map[string][2]func(r *relay.Relay) error{
+		"an upcast after a batch": {batch("a"), upcast},
+		"a batch after an upcast": {upcast, batch("a")},
 		"a batch after a handler": {typed("a"), batch("b", "a")},
 		"a handler after a batch": {batch("a"), typed("a")},
 		"two batches":             {batch("a"), batch("a")},
