@@ -105,12 +105,13 @@ func underKill(t *testing.T, way string) {
 	}
 }
 
-// leastKills is how often consumers are killed at least.
+// leastKills is how often consumers are killed at least: ten times if they read a log, in the test suite those of JetStream only.
 func leastKills(way string) int {
-	if logBrokers[way].read != nil {
+	switch {
+	case way == byLog, logBrokers[way].read != nil && os.Getenv("POSTRIDER_TORTURE") != "":
 		return 10
 	}
-	return 2
+	return 3
 }
 
 // disturb kills and pauses consumers, and restarts the broker of those that read a log, until ctx ends and each has

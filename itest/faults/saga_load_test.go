@@ -17,7 +17,7 @@ const callers = 32
 // sagaRate is how many sagas are started in a second: few in the test suite, many when make torture sets the time.
 func sagaRate() int {
 	if os.Getenv("POSTRIDER_TORTURE") == "" {
-		return 40
+		return 10
 	}
 	return 200
 }
