@@ -78,6 +78,16 @@ func Start(t *testing.T, environ []string, args ...string) *Process {
 	return r
 }
 
+// Works fails the test if the program has ended.
+func (r *Process) Works(t *testing.T) {
+	t.Helper()
+	select {
+	case code := <-r.code:
+		t.Fatalf("ended with %d:\n%s", code, r.Err.String())
+	default:
+	}
+}
+
 // End sends SIGTERM and returns the exit code.
 func (r *Process) End(t *testing.T) int {
 	t.Helper()

@@ -30,7 +30,7 @@ func TestRelayToEveryBroker(t *testing.T) {
 			url := clitest.NewOutbox(t)
 			clitest.PublishKeys(t, url, "order/1", "order/1", "order/2")
 			r := clitest.Start(t, nil, "relay", "--store", url, "--publisher", publisher)
-			awaitDelivered(t, url, broker.relay, 3)
+			awaitDelivered(t, r, url, broker.relay, 3)
 			if code := r.End(t); code != program.ExitDone {
 				t.Errorf("exit code %d:\n%s", code, r.Err.String())
 			}
@@ -44,7 +44,7 @@ func TestRelayToEveryBroker(t *testing.T) {
 }
 
 // awaitDelivered waits until a relay has delivered the given number of messages.
-func awaitDelivered(t *testing.T, url, name string, want int64) {
+func awaitDelivered(t *testing.T, r *clitest.Process, url, name string, want int64) {
 	t.Helper()
 	o := clitest.OpenOutbox(t, url)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -53,15 +53,16 @@ func awaitDelivered(t *testing.T, url, name string, want int64) {
 	for {
 		s, err := o.Status(t.Context())
 		clitest.Must(t, err)
-		for _, r := range s.Relays {
-			if r.Name == name && r.Delivered == want {
+		for _, relay := range s.Relays {
+			if relay.Name == name && relay.Delivered == want {
 				return
 			}
 		}
+		r.Works(t)
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("relay %s has not delivered %d messages: %+v", name, want, s.Relays)
+			t.Fatalf("relay %s has not delivered %d messages: %+v\n%s", name, want, s.Relays, r.Err.String())
 		}
 	}
 }

@@ -248,7 +248,7 @@ telemetry: {read_every: 100ms, types: [other]}
 	r := clitest.Start(t, nil, "relay", "--config", file, "--metrics", "127.0.0.1:0")
 	address := <-r.Address
 	awaitStatus(t, address, http.StatusOK)
-	awaitDelivered(t, url, "to-nats", 2)
+	awaitDelivered(t, r, url, "to-nats", 2)
 	const labels = `{relay="to-nats",side="relay",store="main"}`
 	wanted := []string{
 		"postrider_delivered_total" + labels + " 2\n", "postrider_delivery_target_seconds" + labels + " 300\n", "postrider_destination_up" + labels + " 1\n",

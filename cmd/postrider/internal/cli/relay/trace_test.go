@@ -94,7 +94,7 @@ telemetry: {otlp: "`+collecting.URL+`"}
 	clitest.Must(t, err)
 	r := clitest.Start(t, nil, "relay", "--config", file)
 	flush := consumeTraced(t, db.Transactions, broker, collecting.URL)
-	awaitDelivered(t, url, "to-nats", 2)
+	awaitDelivered(t, r, url, "to-nats", 2)
 	flush()
 	if code := r.End(t); code != program.ExitDone {
 		t.Errorf("exit code %d:\n%s", code, r.Err.String())
