@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 // SASL mechanisms.
@@ -47,7 +48,7 @@ type Connection struct {
 	Encrypt                   bool
 	TLS                       *tls.Config
 	CAFile, CertFile, KeyFile string
-	// Logger logs what operators should know. Default: no logging.
+	// Logger logs what operators should know. Default: slog.Default().
 	Logger *slog.Logger
 	// Options are additional options of the client. Options that the delivery guarantees depend on override them. Hooks
 	// may wrap the context of a record, as tracing hooks do, but must not retain a finished record, because its memory
@@ -66,7 +67,7 @@ const (
 
 func (c Connection) withDefaults() Connection {
 	c.ClientID = cmp.Or(c.ClientID, "postrider")
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.User != "" {
 		c.SASL = cmp.Or(strings.ToLower(c.SASL), SASLScramSHA512)
 	}
@@ -157,9 +158,10 @@ func retryDelay(attempts int) time.Duration {
 }
 
 // connect retries until a broker answers, ctx ends, or a broker rejects the credentials or the TLS handshake.
-func connect(ctx context.Context, client *kgo.Client, brokers []string) error {
+func connect(ctx context.Context, client *kgo.Client, brokers []string, log *slog.Logger) error {
+	var unanswered attempt.Unanswered
 	at := strings.Join(brokers, ",")
-	for attempt := 1; ; attempt++ {
+	for attempts := 1; ; attempts++ {
 		err := client.Ping(ctx)
 		switch {
 		case err == nil:
@@ -169,11 +171,12 @@ func connect(ctx context.Context, client *kgo.Client, brokers []string) error {
 		case refusesCertificate(err):
 			return fmt.Errorf("connect to Kafka at %s: check the CA file, and that the certificate names this host: %w", at, err)
 		}
+		unanswered.Failed(log, "Kafka", err)
 		select {
 		case <-ctx.Done():
 			return postrider.Unavailable(fmt.Errorf("connect to Kafka at %s: %w after %d attempts, the last: %w; check that the broker runs, the address is right, and whether the listener wants TLS or SASL",
-				at, ctx.Err(), attempt, err))
-		case <-time.After(retryDelay(attempt)):
+				at, ctx.Err(), attempts, err))
+		case <-time.After(retryDelay(attempts)):
 		}
 	}
 }

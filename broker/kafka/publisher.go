@@ -125,7 +125,7 @@ func (p *Publisher) answeredSince(t time.Time) bool {
 
 // prepare connects, and determines the publisher's capabilities.
 func (p *Publisher) prepare(ctx context.Context, brokers []string) error {
-	if err := connect(ctx, p.client, brokers); err != nil {
+	if err := connect(ctx, p.client, brokers, p.cfg.Logger); err != nil {
 		return err
 	}
 	limit, err := brokerLimit(ctx, p.topics.admin)

@@ -242,7 +242,7 @@ func (s *Subscriber) check(ctx context.Context) (unread map[string]int32, err er
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	defer client.Close()
-	if err := connect(ctx, client, s.brokers); err != nil {
+	if err := connect(ctx, client, s.brokers, s.cfg.Logger); err != nil {
 		return nil, err
 	}
 	topics := &topics{client: client, admin: kadm.NewClient(client), cfg: Config{

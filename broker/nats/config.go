@@ -50,7 +50,7 @@ type Config struct {
 	// PublishTimeout is how long to wait for the acknowledgement of a message, and for any answer to a batch. Default: 5
 	// s.
 	PublishTimeout time.Duration
-	// Logger logs lost connections and reconnects. Default: no logging.
+	// Logger logs lost connections and reconnects. Default: slog.Default().
 	Logger *slog.Logger
 
 	// The fields below are used only by Open, which makes the connection.
@@ -86,7 +86,7 @@ func (c Config) withDefaults() Config {
 	c.DedupeWindow = cmp.Or(c.DedupeWindow, DefaultDedupeWindow)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Name = cmp.Or(c.Name, "postrider")
 	return c
 }

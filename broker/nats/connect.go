@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postrider/postrider/internal/address"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 const (
@@ -49,7 +51,7 @@ func Open(ctx context.Context, url string, cfg Config) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, servers, options)
+	conn, err := connect(ctx, servers, options, cfg.withDefaults().Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +65,9 @@ func Open(ctx context.Context, url string, cfg Config) (*Publisher, error) {
 }
 
 // connect retries until it succeeds, ctx ends, or an error occurs that retrying cannot fix.
-func connect(ctx context.Context, servers string, options []nats.Option) (*nats.Conn, error) {
-	for attempt := 1; ; attempt++ {
+func connect(ctx context.Context, servers string, options []nats.Option, log *slog.Logger) (*nats.Conn, error) {
+	var unanswered attempt.Unanswered
+	for attempts := 1; ; attempts++ {
 		conn, err := nats.Connect(servers, options...)
 		switch {
 		case err == nil:
@@ -75,11 +78,12 @@ func connect(ctx context.Context, servers string, options []nats.Option) (*nats.
 		case !unreachable(err):
 			return nil, fmt.Errorf("connect to NATS at %s: %w", address.Servers(servers), err)
 		}
+		unanswered.Failed(log, "NATS", err)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("connect to NATS at %s: %w after %d attempts, the last: %w; check that the server runs and the address is right",
-				address.Servers(servers), ctx.Err(), attempt, err)
-		case <-time.After(reconnectDelay(attempt)):
+				address.Servers(servers), ctx.Err(), attempts, err)
+		case <-time.After(reconnectDelay(attempts)):
 		}
 	}
 }

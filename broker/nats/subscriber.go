@@ -145,7 +145,7 @@ func OpenSubscriber(ctx context.Context, address string, cfg SubscriberConfig) (
 	if err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, servers, options)
+	conn, err := connect(ctx, servers, options, complete.Logger)
 	if err != nil {
 		return nil, err
 	}

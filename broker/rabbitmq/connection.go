@@ -50,14 +50,14 @@ type Connection struct {
 	// Heartbeat is the heartbeat interval of both sides, in whole seconds. A side that is silent for about twice as long
 	// is considered lost. Default: 10 s.
 	Heartbeat time.Duration
-	// Logger logs lost connections and reconnects. Default: no logging.
+	// Logger logs lost connections and reconnects. Default: slog.Default().
 	Logger *slog.Logger
 }
 
 func (c Connection) withDefaults() Connection {
 	c.Name = cmp.Or(c.Name, "postrider")
 	c.Heartbeat = cmp.Or(c.Heartbeat, DefaultHeartbeat)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

@@ -38,7 +38,7 @@ type Config struct {
 	// Fsync makes a message count as accepted only when the server, and as many replicas as Replicas says, have written
 	// it to the append-only file on disk (WAITAOF, Redis 7.2 or newer). Default: the server's appendfsync applies.
 	Fsync bool
-	// Logger logs warnings for operators, such as server settings that may lose messages. Default: no logging.
+	// Logger logs warnings for operators, such as server settings that may lose messages. Default: slog.Default().
 	Logger *slog.Logger
 
 	// The fields below are used only by Open, which creates the client.
@@ -69,7 +69,7 @@ func (c Config) withDefaults() Config {
 	c.Partitions = cmp.Or(c.Partitions, DefaultPartitions)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, DefaultMaxMessageBytes)
 	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.Name = cmp.Or(c.Name, "postrider")
 	return c
 }

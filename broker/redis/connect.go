@@ -19,6 +19,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/address"
+	"github.com/postrider/postrider/internal/attempt"
 )
 
 const (
@@ -67,7 +68,8 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		return nil, err
 	}
 	client := redis.NewUniversalClient(options)
-	for attempt := 1; ; attempt++ {
+	var unanswered attempt.Unanswered
+	for attempts := 1; ; attempts++ {
 		err := checkServer(ctx, client)
 		switch {
 		case err == nil:
@@ -78,11 +80,12 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		case final(err):
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w", address.Servers(servers), err), client.Close())
 		}
+		unanswered.Failed(cfg.Logger, "Redis", err)
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w after %d attempts, the last: %w; check that the server runs and "+
-				"the address is right", address.Servers(servers), ctx.Err(), attempt, err), client.Close())
-		case <-time.After(rand.N(min(reconnectFirst<<min(attempt-1, 6), reconnectLast)) + 1):
+				"the address is right", address.Servers(servers), ctx.Err(), attempts, err), client.Close())
+		case <-time.After(rand.N(min(reconnectFirst<<min(attempts-1, 6), reconnectLast)) + 1):
 		}
 	}
 }

@@ -58,7 +58,7 @@ type Config struct {
 	Attempts     postrider.AttemptLog
 	Relay        string
 	KeepAttempts time.Duration
-	// Logger logs a warning when attempts could not be recorded. Default: no logging.
+	// Logger logs a warning when attempts could not be recorded. Default: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.KeepAttempts = cmp.Or(c.KeepAttempts, DefaultKeepAttempts)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

@@ -197,19 +197,12 @@ func openUnits(ctx context.Context, c *config.Config, logger *slog.Logger) (unit
 	return units, closeAll, nil
 }
 
-// brokerPatience is how long a broker may be unavailable at the start before this is logged.
-const brokerPatience = 5 * time.Second
-
 // connect connects the publisher. A relay that is switched off needs none.
 func (u *unit) connect(ctx context.Context, logger *slog.Logger) (publisher postrider.Publisher, closeIt func(), err error) {
 	if u.config.Disabled {
 		return nil, func() {}, nil
 	}
 	logger.Info("connecting to the broker", "publisher", backend.ShownPublisher(u.config.Publisher.URL))
-	waiting := time.AfterFunc(brokerPatience, func() {
-		logger.Warn("the broker does not answer; trying until it does")
-	})
-	defer waiting.Stop()
 	return backend.OpenPublisher(ctx, u.config.Publisher, backend.Uses{Relay: u.config.Name, Attempts: u.outbox, Logger: logger})
 }
 
