@@ -217,10 +217,11 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 	case err != nil:
 		if ctx.Err() == nil {
 			r.observeFailure(OperationLease, err)
-			r.cfg.Logger.Warn("relay cannot lease partitions and keeps trying", "relay", r.cfg.Name, "error", err)
+			r.logFailing(&r.acquireOutage, asked, "relay cannot lease partitions and keeps trying", err)
 		}
 		return nil
 	}
+	r.logWorking(&r.acquireOutage, asked, "relay leases partitions again")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range leases {

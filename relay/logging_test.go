@@ -119,3 +119,35 @@ func TestDroppedMessagesAreLogged(t *testing.T) {
 		}
 	})
 }
+
+// TestOutageOfLeasesIsLoggedTwice: when it begins, and when it ends, however many attempts fail meanwhile.
+func TestOutageOfLeasesIsLoggedTwice(t *testing.T) {
+	t.Parallel()
+	for op, texts := range map[string][2]string{
+		"Acquire":   {"relay cannot lease partitions and keeps trying", "relay leases partitions again"},
+		"Heartbeat": {"relay cannot renew its leases and keeps trying", "relay renews its leases again"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var down atomic.Bool
+			down.Store(true)
+			var calls atomic.Int64
+			b := faulty(t, func(called string, done bool) error {
+				if called != op || done || !down.Load() {
+					return nil
+				}
+				calls.Add(1)
+				return errBoom
+			})
+			r, text := b.logged(relay.Config{})
+			handle(t, r, func(context.Context, *postrider.Message) error { return nil })
+			stop := b.start(r)
+			pass(time.Hour)
+			down.Store(false)
+			pass(time.Minute)
+			stop()
+			if calls.Load() < 100 || strings.Count(text.String(), texts[0]) != 1 || strings.Count(text.String(), texts[1]) != 1 {
+				t.Errorf("%s failed %d times, want many, one %q and one %q in the log:\n%s", op, calls.Load(), texts[0], texts[1], text)
+			}
+		})
+	}
+}

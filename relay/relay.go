@@ -96,6 +96,7 @@ type leasing struct {
 	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
 	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition
 	leaseOutage   outage
+	acquireOutage outage
 	leased        bool      // a heartbeat has succeeded
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	short         bool      // the relay holds fewer partitions than its share

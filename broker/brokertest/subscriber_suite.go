@@ -217,7 +217,7 @@ func (r *reader) hold(t testing.TB, d *delivery) {
 	held[d] = true
 }
 
-// take receives n messages and leaves them unsettled.
+// take receives n messages and leaves them unsettled. A broker that is unavailable meanwhile is waited for.
 func (r *reader) take(t testing.TB, n int) []*delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -225,7 +225,11 @@ func (r *reader) take(t testing.TB, n int) []*delivery {
 	var all []*delivery
 	for len(all) < n {
 		got, err := r.receive(ctx, t, n-len(all))
-		if err != nil {
+		switch {
+		case err == nil:
+		case postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable && ctx.Err() == nil:
+			<-time.After(20 * time.Millisecond)
+		default:
 			t.Fatalf("receive number %d of %d: %v", len(all)+1, n, err)
 		}
 		all = append(all, got...)
