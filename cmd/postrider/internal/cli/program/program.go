@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/user"
 	"strings"
 
 	"golang.org/x/term"
@@ -139,12 +140,15 @@ func (p *Program) Env(name string) string {
 	return ""
 }
 
-// Operator names who decides, for the record of decisions.
+// Operator names who decides, for the record of decisions: the user of the environment, or else of the operating system.
 func (p *Program) Operator() string {
 	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
-		if user := p.Env(name); user != "" {
-			return user
+		if found := p.Env(name); found != "" {
+			return found
 		}
 	}
-	return "postrider"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return fmt.Sprint("uid ", os.Getuid()) // a container may have no name for it
 }

@@ -3,6 +3,8 @@ package program
 import (
 	"context"
 	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,5 +26,26 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	}
 	if want := "terminated: ending in good order; once more ends at once"; !strings.Contains(errs.String(), want) {
 		t.Errorf("%q is missing in: %s", want, errs.String())
+	}
+}
+
+// TestOperator: the record names the user who ran a command, never the program.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		environ []string
+		want    string
+	}{
+		{[]string{"USER=root", "SUDO_USER=anna"}, "anna"},
+		{[]string{"USER=anna"}, "anna"},
+		{[]string{"LOGNAME=anna"}, "anna"},
+	} {
+		if got := (&Program{Environ: tt.environ}).Operator(); got != tt.want {
+			t.Errorf("with %q: %q, want %q", tt.environ, got, tt.want)
+		}
+	}
+	got := (&Program{}).Operator()
+	if u, err := user.LookupId(strconv.Itoa(os.Getuid())); err == nil && got != u.Username || got == "" || got == "postrider" {
+		t.Errorf("without an environment: %q", got)
 	}
 }
