@@ -117,7 +117,7 @@ func leastKills(way string) int {
 // disturb kills and pauses consumers, and restarts the broker of those that read a log, until ctx ends and each has
 // happened often enough.
 func (w *world) disturb(over context.Context, way string, consumers []*process.Process) (kills, pauses, restarts int) {
-	for step := 0; over.Err() == nil || step < 4 || kills < leastKills(way); step++ {
+	for step := 0; over.Err() == nil || step < 6 || kills < leastKills(way); step++ {
 		<-time.After(time.Duration(200+rand.IntN(500)) * time.Millisecond)
 		i := rand.IntN(len(consumers))
 		switch {
