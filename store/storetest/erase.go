@@ -18,6 +18,7 @@ var eraseTests = []test{
 	{name: "ErasingUndeliveredMessagesEndsLeases", run: eraseEndsLeases},
 	{name: "ErasesParkedMessagesAndKeysGoOn", run: erasesParked},
 	{name: "ErasesDeadLetters", run: erasesDead, statements: true},
+	{name: "ErasesATenantEverywhere", run: erasesTenant},
 	{name: "ErasedDeadLetterNoLongerHoldsItsKey", run: erasesDeadOfHeldKey},
 	{name: "ErasedMessagesAreNotReplayed", run: erasedAreNotReplayed},
 	{name: "ErasureIsOnRecordAndContinues", run: erasureContinues},
@@ -167,6 +168,24 @@ func erasesDead(e *env) {
 	if due := e.worker("r", "a").dueIDs(); len(due) > 0 {
 		e.t.Errorf("due: %v, want nothing: the redriven message is erased", due)
 	}
+}
+
+func erasesTenant(e *env) {
+	w := e.worker("r", "a")
+	later := store.ParkOutcome{Reason: store.ParkRetry, After: time.Hour}
+	dead := w.deadLetter("rejected", append(e.personal("order/1", "acme", 1), e.personal("order/2", "other", 1)...)...)
+	w.parkAlone(e.personal("order/3", "acme", 1)[0], later)
+	w.parkAlone(e.personal("order/4", "other", 1)[0], later)
+	e.wantErased(e.erase(erasure.Plan{Tenant: "acme"}), 2, 1, 1)
+	for _, l := range e.deadLetters(store.DeadFilter{State: store.DeadAny}) {
+		if isErased(l.Message) != (l.Message.ID == dead[0]) {
+			e.t.Errorf("dead letter: %+v with message %+v", l, l.Message)
+		}
+	}
+	if st := e.status("r"); st.Parked.N != 1 || st.Dead.N != 1 {
+		e.t.Errorf("status: %+v, want one parked message and one open dead letter, those of the other tenant", st)
+	}
+	e.wantErased(e.erase(erasure.Plan{Tenant: "acme"}), 0, 0, 0)
 }
 
 func erasesDeadOfHeldKey(e *env) {
