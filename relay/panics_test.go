@@ -23,6 +23,7 @@ func (panicking) Inject(context.Context, map[string]string) {}
 func (panicking) Extract(context.Context, map[string]string) context.Context { panic("at the disco") }
 
 // TestPanicAroundAHandlerIsAFailedAttempt: whatever function of the user's panics, it ends no worker, and the cause has the stack.
+// size: a table of cases.
 func TestPanicAroundAHandlerIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	panics := func(context.Context, *postrider.Message) error { panic("at the disco") }

@@ -21,7 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/internal/outage"
 )
 
 // SASL mechanisms.
@@ -159,7 +159,7 @@ func retryDelay(attempts int) time.Duration {
 
 // connect retries until a broker answers, ctx ends, or a broker rejects the credentials or the TLS handshake.
 func connect(ctx context.Context, client *kgo.Client, brokers []string, log *slog.Logger) error {
-	var unanswered attempt.Unanswered
+	var start outage.Start
 	at := strings.Join(brokers, ",")
 	for attempts := 1; ; attempts++ {
 		err := client.Ping(ctx)
@@ -171,7 +171,7 @@ func connect(ctx context.Context, client *kgo.Client, brokers []string, log *slo
 		case refusesCertificate(err):
 			return fmt.Errorf("connect to Kafka at %s: check the CA file, and that the certificate names this host: %w", at, err)
 		}
-		unanswered.Failed(log, "Kafka", err)
+		start.Failed(log, "Kafka", err)
 		select {
 		case <-ctx.Done():
 			return postrider.Unavailable(fmt.Errorf("connect to Kafka at %s: %w after %d attempts, the last: %w; check that the broker runs, the address is right, and whether the listener wants TLS or SASL",

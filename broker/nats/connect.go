@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postrider/postrider/internal/address"
-	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/internal/outage"
 )
 
 const (
@@ -66,7 +66,7 @@ func Open(ctx context.Context, url string, cfg Config) (*Publisher, error) {
 
 // connect retries until it succeeds, ctx ends, or an error occurs that retrying cannot fix.
 func connect(ctx context.Context, servers string, options []nats.Option, log *slog.Logger) (*nats.Conn, error) {
-	var unanswered attempt.Unanswered
+	var start outage.Start
 	for attempts := 1; ; attempts++ {
 		conn, err := nats.Connect(servers, options...)
 		switch {
@@ -78,7 +78,7 @@ func connect(ctx context.Context, servers string, options []nats.Option, log *sl
 		case !unreachable(err):
 			return nil, fmt.Errorf("connect to NATS at %s: %w", address.Servers(servers), err)
 		}
-		unanswered.Failed(log, "NATS", err)
+		start.Failed(log, "NATS", err)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("connect to NATS at %s: %w after %d attempts, the last: %w; check that the server runs and the address is right",

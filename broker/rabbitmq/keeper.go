@@ -11,7 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/internal/outage"
 )
 
 // keeper maintains a connection and a line on it, and replaces them when they are lost.
@@ -56,7 +56,7 @@ func keep(ctx context.Context, d *dialer, t topology) (*keeper, error) {
 
 // open connects and opens a line. It retries until it succeeds, ctx ends, or a server rejects the connection.
 func (k *keeper) open(ctx context.Context) (*line, error) {
-	var unanswered attempt.Unanswered
+	var start outage.Start
 	for attempts := 1; ; attempts++ {
 		conn, err := k.dialer.attempt(ctx)
 		var l *line
@@ -66,7 +66,7 @@ func (k *keeper) open(ctx context.Context) (*line, error) {
 		if err == nil || postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable {
 			return l, err
 		}
-		unanswered.Failed(k.dialer.cfg.Logger, "RabbitMQ", err)
+		start.Failed(k.dialer.cfg.Logger, "RabbitMQ", err)
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("rabbitmq: stopped after %d attempts: %w, the last: %w", attempts, ctx.Err(), err)

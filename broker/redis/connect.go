@@ -19,7 +19,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/address"
-	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/internal/outage"
 )
 
 const (
@@ -68,7 +68,7 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		return nil, err
 	}
 	client := redis.NewUniversalClient(options)
-	var unanswered attempt.Unanswered
+	var start outage.Start
 	for attempts := 1; ; attempts++ {
 		err := checkServer(ctx, client)
 		switch {
@@ -80,7 +80,7 @@ func dial(ctx context.Context, servers string, cfg Config) (redis.UniversalClien
 		case final(err):
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w", address.Servers(servers), err), client.Close())
 		}
-		unanswered.Failed(cfg.Logger, "Redis", err)
+		start.Failed(cfg.Logger, "Redis", err)
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf("connect to Redis at %s: %w after %d attempts, the last: %w; check that the server runs and "+

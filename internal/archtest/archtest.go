@@ -57,8 +57,8 @@ var rules = []rule{
 	{"store", []string{"."}},
 	{"store/storetest", []string{".", "internal", "store", "deadletter", "held", "replay", "erasure", "legalhold", "pause", "retention", "outbox", "relay", "inbox"}},
 	{"store/*", []string{".", "internal", "store", "doctor"}},
-	// The format of a message's mark, and how URLs are read and shown, is the same for all.
-	{"broker", []string{".", "internal/address", "internal/logmark"}},
+	// The format of a message's mark, how URLs are read and shown, and what an outage at the start logs, are the same for all.
+	{"broker", []string{".", "internal/address", "internal/logmark", "internal/outage"}},
 	{"telemetry/internal/scenario", []string{"*"}}, // a system to try alerts with
 	{"telemetry", []string{".", "store", "outbox", "relay", "inbox", "saga"}},
 	// These may use everything, ignoring tests.

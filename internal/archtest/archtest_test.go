@@ -55,7 +55,7 @@ var violations = map[string]struct {
 		{ImportPath: Root + "/broker/nats/internal/subject", Name: "subject"},
 		{ImportPath: "example.com/other", Name: "util"},
 	}},
-	"the root knows a room": {
+	"the root imports another package": {
 		graph: []Package{{ImportPath: Root, Imports: []string{Root + "/internal/signal"}}},
 		want:  []string{". must not import internal/signal"},
 	},

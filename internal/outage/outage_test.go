@@ -1,4 +1,4 @@
-package attempt
+package outage
 
 import (
 	"errors"
@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// TestUnanswered: an outage at the start is logged once, after five seconds, with the last error.
-func TestUnanswered(t *testing.T) {
+// TestStart: an outage at the start is logged once, after five seconds, with the last error.
+func TestStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		var u Unanswered
+		var s Start
 		log := slog.New(slog.NewTextHandler(&out, nil))
-		u.Failed(log, "NATS", errors.New("first"))
+		s.Failed(log, "NATS", errors.New("first"))
 		time.Sleep(4 * time.Second)
-		u.Failed(log, "NATS", errors.New("second"))
+		s.Failed(log, "NATS", errors.New("second"))
 		if out.Len() > 0 {
 			t.Errorf("logged too early: %s", out.String())
 		}
 		time.Sleep(time.Second)
-		u.Failed(log, "NATS", errors.New("third"))
-		u.Failed(log, "NATS", errors.New("fourth"))
+		s.Failed(log, "NATS", errors.New("third"))
+		s.Failed(log, "NATS", errors.New("fourth"))
 		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "broker=NATS error=third") {
 			t.Errorf("logged:\n%s", got)
 		}
