@@ -43,8 +43,9 @@ type ConsumerConfig struct {
 	// with a savepoint for each message, so that only the failed one is undone: handlers may run twice, which counts as
 	// one attempt. Transactions start with 16 messages. Later ones have twice as many while they take less than 50 ms, and
 	// half as many when they take longer than 200 ms. One that takes a third of LeaseTTL is rolled back and run again with as
-	// many messages as it had time for. After a deadlock with other transactions, or another failure to work beside them, each
-	// message has a transaction of its own for a minute; set 1 if many messages change the same rows. Default: 1 with ByID, 100 with ByPosition and for a log.
+	// many messages as it had time for. After a deadlock or another conflict with other transactions, each message has its own
+	// transaction for a minute; set 1 if many messages change the same rows. Default: 1 with ByID, 100 with ByPosition and for a
+	// log.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes limit the messages that the consumer holds in memory; the last read may exceed
 	// MaxInFlightBytes. From a log, half as many more are read ahead. Defaults: 1,024 and 16 MiB.

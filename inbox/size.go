@@ -25,9 +25,9 @@ const (
 // workers are idle. It is about what a transaction takes by itself.
 const slowHandler = 2 * time.Millisecond
 
-// aloneFor is how long each message has a transaction of its own after messages that shared one were in conflict with others. A handler
-// locks the rows of one message in an order that suits everybody, but those of several one message after another; two such transactions
-// stop each other, and all who wait for their rows, until the database ends one.
+// aloneFor is how long each message has its own transaction after a transaction that several shared was in conflict with others. A
+// handler locks the rows of one message in the same order as everybody else, but a shared transaction locks them message by message. Two of
+// these can block each other, and everybody who waits for their rows, until the database ends one.
 const aloneFor = time.Minute
 
 // limit is how many messages the next transaction takes at most.
@@ -54,7 +54,7 @@ func (s *batchSize) fitted(n int, took time.Duration, most int) {
 func (s *batchSize) conflicted(consumer string, log *slog.Logger) {
 	now := time.Now()
 	if before := s.conflictAt.Swap(now.UnixNano()); now.Sub(time.Unix(0, before)) >= aloneFor {
-		log.Info("messages that shared a transaction were in a deadlock with others; each has a transaction of its own for now",
+		log.Info("messages that shared a transaction were in a deadlock with others; each gets its own transaction",
 			"consumer", consumer, "for", aloneFor)
 	}
 }

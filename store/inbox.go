@@ -36,8 +36,8 @@ type Transactor[Tx any] interface {
 	//     rolled back.
 	//   - If f panics, the panic passes through and tx can only be rolled back.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
-	// Conflicted reports whether an error, of these methods or of a user's statement, says that a transaction cannot go on beside
-	// others that work on the same rows: a deadlock, a serialization failure, or a lock that was waited for in vain.
+	// Conflicted reports whether an error, of these methods or of a user's statement, means that a transaction cannot continue
+	// because others work on the same rows: a deadlock, a serialization failure, or a lock timeout.
 	Conflicted(err error) bool
 	// Wake tells relays that something was committed, e.g. messages that a handler published: those in this process at
 	// once, those in other processes if the store is configured for it. It never blocks.
