@@ -15,7 +15,7 @@ import (
 const catchUpLook = time.Second
 
 // CatchUp waits until everything that the source had at the call has been processed, parked or dead-lettered by this consumer, in
-// whatever process. It is for decisions that must not be made while new messages wait in the broker. Errors: ErrNoEnd if the source is not a log
+// any process. It is for decisions that must not be made while new messages wait in the broker. Errors: ErrNoEnd if the source is not a log
 // (postrider.SubscriberCapabilities.Log); that of ctx; those of the broker and the store.
 func (c *Consumer[Tx]) CatchUp(ctx context.Context) error {
 	if c.log == nil {

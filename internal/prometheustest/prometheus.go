@@ -157,7 +157,7 @@ func (s *Server) Count(expr string) int {
 	return len(s.Query(expr))
 }
 
-// patience is how long Await waits. With all programs beside it, a machine with two cores needs a minute for the longest wait.
+// patience is how long Await waits. On two cores shared with the system under test, the longest wait takes a minute.
 const patience = 5 * time.Minute
 
 // Await waits until nothing is missing.
