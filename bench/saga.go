@@ -14,6 +14,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/bench/internal/report"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
@@ -73,7 +74,7 @@ type sagas struct {
 	engine *saga.Engine[pgx.Tx]
 	orders *saga.Saga[pgx.Tx, placedOrder]
 
-	observed atomic.Pointer[func(saga.Transitioned)]
+	observed atomic.Pointer[func(observe.Transitioned)]
 	mu       sync.Mutex
 	commands []map[string]string // the headers of the first command of each instance
 }
@@ -99,7 +100,7 @@ insert into %[1]sledger select s, n, 0, 0 from unnest($1::text[]) s, generate_se
 		return nil, err
 	}
 	s.engine, err = saga.New(saga.Store[pgx.Tx](s.store), s.box, saga.Config{
-		Name: "bench", Logger: slog.New(slog.DiscardHandler), Observer: &saga.Observer{Transitioned: s.transitioned},
+		Name: "bench", Logger: slog.New(slog.DiscardHandler), Observer: &observe.Saga{Transitioned: s.transitioned},
 	})
 	if err != nil {
 		return nil, err
@@ -111,14 +112,14 @@ insert into %[1]sledger select s, n, 0, 0 from unnest($1::text[]) s, generate_se
 // effectRows is how many rows a step of a participant has.
 const effectRows = 1000
 
-func (s *sagas) transitioned(t saga.Transitioned) {
+func (s *sagas) transitioned(t observe.Transitioned) {
 	if f := s.observed.Load(); f != nil {
 		(*f)(t)
 	}
 }
 
 // observe calls f for each transition from now on.
-func (s *sagas) observe(f func(saga.Transitioned)) { s.observed.Store(&f) }
+func (s *sagas) observe(f func(observe.Transitioned)) { s.observed.Store(&f) }
 
 // notice keeps what a generator of replies needs to know.
 func (s *sagas) notice(_ context.Context, m *postrider.Message) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/bench/internal/report"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 )
@@ -129,7 +130,7 @@ func (s *sagas) flow(ctx context.Context, compensated int, start func(ctx contex
 // expectEnds counts the instances that end.
 func (s *sagas) expectEnds(n int) *effects {
 	done := expectEffects(n)
-	s.observe(func(t saga.Transitioned) {
+	s.observe(func(t observe.Transitioned) {
 		if t.Status.Ended() {
 			done.end()
 		}
@@ -164,7 +165,7 @@ func (b *bundle) sagaLatency(ctx context.Context) (report.Figures, error) {
 		return nil, err
 	}
 	p := newPaced(pace, b.n)
-	s.observe(func(t saga.Transitioned) {
+	s.observe(func(t observe.Transitioned) {
 		var number int
 		if _, err := fmt.Sscanf(t.ID, "order-%d", &number); err == nil && t.Status.Ended() {
 			p.handle(number)

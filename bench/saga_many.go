@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/bench/internal/report"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
@@ -109,7 +110,7 @@ func (c *crowd) run(ctx context.Context) (report.Figures, error) {
 		return nil, err
 	}
 	done, idle := expectEffects(c.b.n), make(chan struct{})
-	c.s.observe(func(saga.Transitioned) { done.begin(); done.end() })
+	c.s.observe(func(observe.Transitioned) { done.begin(); done.end() })
 	ended := make(chan error, 1)
 	go func() { ended <- runUntil(ctx, r, idle) }()
 	var figures report.Figures
@@ -219,7 +220,7 @@ func (t *timers) prepare(ctx context.Context) (err error) {
 
 func (t *timers) run(ctx context.Context) (report.Figures, error) {
 	done := expectEffects(t.b.n)
-	t.s.observe(func(tr saga.Transitioned) {
+	t.s.observe(func(tr observe.Transitioned) {
 		if tr.Status.Ended() {
 			done.begin()
 			done.end()

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/postrider/postrider/bench/internal/report"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/saga"
 )
 
 const (
@@ -62,7 +62,7 @@ func (t *transitions) entry(name, limit string, size int) entry {
 	e.prepare = func(ctx context.Context) error { return t.prepare(ctx, "reserve") }
 	e.run = func(ctx context.Context) (report.Figures, error) {
 		done := expectEffects(t.b.n)
-		t.s.observe(func(saga.Transitioned) { done.begin(); done.end() })
+		t.s.observe(func(observe.Transitioned) { done.begin(); done.end() })
 		if err := t.handle(ctx, size, done.all); err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (t *transitions) second() entry {
 		var first counters
 		var countErr error
 		done := expectEffects(t.b.n)
-		t.s.observe(func(saga.Transitioned) {
+		t.s.observe(func(observe.Transitioned) {
 			if n := handled.Add(1); n == int64(t.b.n) {
 				first, countErr = t.b.count(ctx)
 			} else if n > int64(t.b.n) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -92,7 +93,7 @@ type ConsumerConfig struct {
 	// Interceptors wrap every call of a handler, inside its transaction; the first is outermost.
 	Interceptors []relay.Interceptor
 	// Observer is told what the consumer does, for metrics and traces. Default: none.
-	Observer *Observer
+	Observer *observe.Consumer
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 
@@ -229,7 +230,7 @@ const defaultLeaseTTL = 15 * time.Second
 
 // relay is the configuration of the relay that retries parked messages.
 func (c *ConsumerConfig) relay() relay.Config {
-	var parked *relay.Observer
+	var parked *observe.Relay
 	if c.Observer != nil {
 		parked = c.Observer.Parked
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 )
 
 // Config configures an outbox. The zero value of each field means its default.
@@ -22,7 +23,7 @@ type Config struct {
 	// Propagator writes values of the context, such as the current trace, into the headers. Default: none.
 	Propagator postrider.Propagator
 	// Observer is told about calls of Publish, for metrics and traces. Default: none.
-	Observer *Observer
+	Observer *observe.Outbox
 	// Logger receives the errors of AfterCommit and AfterRollback hooks. Default: slog.Default().
 	Logger *slog.Logger
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
 )
@@ -152,7 +153,7 @@ type Config struct {
 	Interceptors        []Interceptor
 	PublishInterceptors []PublishInterceptor
 	// Observer is told what the relay does, for metrics and traces. Default: none.
-	Observer *Observer
+	Observer *observe.Relay
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 	// Logger receives messages for operators. Default: slog.Default().

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -21,7 +22,7 @@ func (r *Relay) dueLoop(ctx context.Context) {
 		case err == nil:
 			r.logWorking(&failing, time.Now(), "relay reads parked messages again")
 		case ctx.Err() == nil:
-			r.observeFailure(OperationDue, err)
+			r.observeFailure(observe.OperationDue, err)
 			r.logFailing(&failing, time.Now(), "relay cannot read parked messages and keeps trying", err)
 		}
 		wait := r.untilDue(began)
@@ -143,11 +144,11 @@ func (r *Relay) observeDue(began time.Time, runs []store.ParkedRun, err error) {
 	if r.observer.Load() == nil {
 		return
 	}
-	f := Fetched{Parked: true, Took: time.Since(began), Err: err}
+	f := observe.Fetched{Parked: true, Took: time.Since(began), Err: err}
 	for i := range runs {
 		f.Messages += len(runs[i].Entries)
 	}
-	r.observe(func(o *Observer) {
+	r.observe(func(o *observe.Relay) {
 		if o.Fetched != nil {
 			o.Fetched(f)
 		}

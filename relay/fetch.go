@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -22,7 +23,7 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 	defer timer.Stop()
 	var arrivals pace
 	var failing outage
-	for by := WokenByPoll; ; {
+	for by := observe.WokenByPoll; ; {
 		found, again, err := r.fetchRound(ctx, by)
 		arrivals.note(by, found, time.Now())
 		switch {
@@ -43,7 +44,7 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 			if r.life.Err() != nil {
 				return
 			}
-			by = WokenByRoom
+			by = observe.WokenByRoom
 			continue
 		}
 		timer.Reset(wait)
@@ -53,11 +54,11 @@ func (r *Relay) fetchLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			by = WokenByPoll
+			by = observe.WokenByPoll
 		case <-r.fetchWake:
-			by = WokenByRoom
+			by = observe.WokenByRoom
 		case <-woken:
-			by = WokenByCommit
+			by = observe.WokenByCommit
 			wait = r.cfg.PollMin
 			r.gather(ctx, arrivals.gatherFor(r.cfg.PollMin))
 		}
@@ -81,8 +82,8 @@ const (
 	manyEmpty   = 8
 )
 
-func (p *pace) note(by WokenBy, found int, now time.Time) {
-	if by == WokenByCommit && found == 0 {
+func (p *pace) note(by observe.WokenBy, found int, now time.Time) {
+	if by == observe.WokenByCommit && found == 0 {
 		p.empty++
 	} else {
 		p.empty = 0
@@ -121,7 +122,7 @@ func (r *Relay) gather(ctx context.Context, d time.Duration) {
 }
 
 // fetchRound reads once, if there is room. It reports how many messages it found and whether to read again at once.
-func (r *Relay) fetchRound(ctx context.Context, by WokenBy) (found int, again bool, err error) {
+func (r *Relay) fetchRound(ctx context.Context, by observe.WokenBy) (found int, again bool, err error) {
 	r.mu.Lock()
 	req, parts := r.fetchRequest()
 	r.mu.Unlock()
@@ -165,19 +166,19 @@ func (r *Relay) fetchRound(ctx context.Context, by WokenBy) (found int, again bo
 }
 
 // observeFetch tells the observer about a read of the log.
-func (r *Relay) observeFetch(ctx context.Context, began time.Time, by WokenBy, batches []store.Batch, err error) {
+func (r *Relay) observeFetch(ctx context.Context, began time.Time, by observe.WokenBy, batches []store.Batch, err error) {
 	if r.observer.Load() == nil {
 		return
 	}
 	if err != nil && ctx.Err() == nil {
-		r.observeFailure(OperationFetch, err)
+		r.observeFailure(observe.OperationFetch, err)
 	}
-	f := Fetched{WokenBy: by, Took: time.Since(began), Err: err}
+	f := observe.Fetched{WokenBy: by, Took: time.Since(began), Err: err}
 	for i := range batches {
 		f.Messages += len(batches[i].Entries)
 		f.Late += batches[i].Late
 	}
-	r.observe(func(o *Observer) {
+	r.observe(func(o *observe.Relay) {
 		if o.Fetched != nil {
 			o.Fetched(f)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/store"
 )
 
@@ -125,7 +126,7 @@ func (r *Relay) readPause(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && r.gating.known:
-		r.observeFailure(OperationLease, err)
+		r.observeFailure(observe.OperationLease, err)
 		return nil
 	case err != nil:
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/protect"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -138,7 +139,7 @@ func (r *Relay) relinquish(p *partition, err error) {
 	if p.Gone() {
 		return
 	}
-	r.observeLeases(LeaseLost, 1)
+	r.observeLeases(observe.LeaseLost, 1)
 	r.cfg.Logger.Warn("it is not known whether a settlement took effect; the partition is leased and read again",
 		"relay", r.cfg.Name, "partition", p.Lease.Partition, "error", err)
 	r.lose(p)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/store"
 )
 
@@ -43,7 +44,7 @@ func (r *Relay) handOver(ctx context.Context) {
 			r.lose(p)
 		}
 	}
-	r.observeLeases(LeaseReleased, len(parts))
+	r.observeLeases(observe.LeaseReleased, len(parts))
 	r.wakeAndUnlock()
 	if len(leases) == 0 {
 		return

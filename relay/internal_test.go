@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/store"
 )
 
@@ -106,13 +107,13 @@ func TestOutage(t *testing.T) {
 func TestLeaseThatAWorkerFindsExpired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var changes []LeaseChange
+		var changes []observe.LeaseChange
 		r, err := New(struct{ store.Relay }{}, Config{Name: "r"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.observer.Store(&Observer{LeasesChanged: func(c LeaseChange, n int) {
-			changes = append(changes, slices.Repeat([]LeaseChange{c}, n)...)
+		r.observer.Store(&observe.Relay{LeasesChanged: func(c observe.LeaseChange, n int) {
+			changes = append(changes, slices.Repeat([]observe.LeaseChange{c}, n)...)
 			r.endLife()
 		}})
 		if err := r.HandleFunc("t", func(context.Context, *postrider.Message) error { return nil }); err != nil {
@@ -127,7 +128,7 @@ func TestLeaseThatAWorkerFindsExpired(t *testing.T) {
 		p.Until = time.Now()
 		r.admit(p, &store.Batch{Entries: []store.Entry{{Message: &postrider.Message{Sequence: 1}}}}, r.sched.BeginView())
 		r.gating.paused.Store(false)
-		if batch, _ := r.take(nil, &workerSlot{}); len(batch) > 0 || !slices.Equal(changes, []LeaseChange{LeaseExpired}) {
+		if batch, _ := r.take(nil, &workerSlot{}); len(batch) > 0 || !slices.Equal(changes, []observe.LeaseChange{observe.LeaseExpired}) {
 			t.Errorf("%d messages were taken, and the observer was told of %v; want none, and one lease that expired", len(batch), changes)
 		}
 	})

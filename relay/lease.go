@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/store"
 )
 
@@ -46,7 +47,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			r.observeFailure(OperationLease, err)
+			r.observeFailure(observe.OperationLease, err)
 			r.logFailing(&r.leaseOutage, asked, "relay cannot renew its leases and keeps trying", err)
 		}
 		return soon
@@ -174,7 +175,7 @@ func (r *Relay) extend(p *partition, asked time.Time) {
 // leaseExpired drops a partition whose lease was not renewed in time.
 func (r *Relay) leaseExpired(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition ended without being renewed", "relay", r.cfg.Name, "partition", p.Lease.Partition)
-	r.observeLeases(LeaseExpired, 1)
+	r.observeLeases(observe.LeaseExpired, 1)
 	r.lose(p)
 }
 
@@ -216,7 +217,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		return nil
 	case err != nil:
 		if ctx.Err() == nil {
-			r.observeFailure(OperationLease, err)
+			r.observeFailure(observe.OperationLease, err)
 			r.logFailing(&r.acquireOutage, asked, "relay cannot lease partitions and keeps trying", err)
 		}
 		return nil
@@ -229,7 +230,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		delete(r.resume, l.Partition)
 		r.hold(&l, asked)
 	}
-	r.observeLeases(LeaseGained, len(leases))
+	r.observeLeases(observe.LeaseGained, len(leases))
 	signal(r.fetchWake)
 	signal(r.dueWake)
 	return leases

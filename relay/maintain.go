@@ -6,6 +6,7 @@ import (
 
 	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/retention"
 	"github.com/postrider/postrider/store"
 )
@@ -44,7 +45,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 		r.noteMaintained(ctx, err)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			r.observeFailure(OperationMaintain, err)
+			r.observeFailure(observe.OperationMaintain, err)
 			r.cfg.Logger.Warn("maintenance of the log failed and will be tried again", "relay", r.cfg.Name, "error", err)
 		case done.Deferred != "" && done.Deferred != deferred:
 			r.cfg.Logger.Info("maintenance of the log is put off", "relay", r.cfg.Name, "reason", done.Deferred)
@@ -54,7 +55,7 @@ func (r *Relay) maintainLoop(ctx context.Context) {
 			if done.Dropped > 0 {
 				r.cfg.Logger.Info("old messages were dropped from the log", "relay", r.cfg.Name, "messages", done.Dropped)
 			}
-			r.observe(func(o *Observer) {
+			r.observe(func(o *observe.Relay) {
 				if o.Maintained != nil {
 					o.Maintained(done)
 				}

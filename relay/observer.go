@@ -7,127 +7,10 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
-
-// Observer has functions that are told what a relay does, for metrics and traces. Any of them may be nil. They are called from
-// the relay's goroutines, several at a time, and must return at once: the relay waits for them. They must not change what they
-// are given, and must not call the relay. If one of them panics, the panic is logged and none is called any more.
-type Observer struct {
-	// Fetched is called after each read of the outbox, and of parked messages that are due.
-	Fetched func(f Fetched)
-	// Attempting is called before a call of the publisher, of a handler, or of the handlers in a transaction of HandleTx, which
-	// gets the context that it returns. Attempted is called with that context when the outcomes are known.
-	Attempting func(ctx context.Context, msgs []*postrider.Message) context.Context
-	Attempted  func(ctx context.Context, a Attempted)
-	// Settled is called after outcomes were recorded, or could not be.
-	Settled func(s Settled)
-	// LeasesChanged is called when leases of this process began or ended.
-	LeasesChanged func(change LeaseChange, n int)
-	// DestinationChanged is called when the destination has become available or unavailable.
-	DestinationChanged func(d store.Destination)
-	// Maintained is called after housekeeping of the log succeeded.
-	Maintained func(m store.Maintained)
-	// Failed is called when an operation failed. The relay continues and repeats it.
-	Failed func(op Operation, err error)
-}
-
-// Fetched is the result of a read.
-type Fetched struct {
-	// Parked says that parked messages were read, not the log.
-	Parked bool
-	// Messages were found; Late of them were committed after later ones had been read.
-	Messages, Late int
-	// WokenBy says why the log was read.
-	WokenBy WokenBy
-	Took    time.Duration
-	Err     error
-}
-
-// WokenBy says why the log is read.
-type WokenBy string
-
-// The reasons to read the log.
-const (
-	WokenByCommit WokenBy = "commit" // messages were committed, as far as this process can tell
-	WokenByPoll   WokenBy = "poll"   // the wait between two polls is over
-	WokenByRoom   WokenBy = "room"   // there is more to read, or the relay needs it
-)
-
-// Attempted has the outcomes of a call.
-type Attempted struct {
-	Attempts []Attempt
-	Took     time.Duration
-}
-
-// Attempt is the outcome of a message in a call.
-type Attempt struct {
-	Message *postrider.Message
-	Outcome AttemptOutcome
-	// Reason says why it was dead-lettered.
-	Reason string
-	// Parked says that the message had been parked before.
-	Parked bool
-}
-
-// AttemptOutcome is the outcome of a message in a call.
-type AttemptOutcome string
-
-// The outcomes of a message in a call.
-const (
-	AttemptDelivered   AttemptOutcome = "delivered"
-	AttemptRetried     AttemptOutcome = "retried"     // it failed, and waits for its next attempt
-	AttemptSnoozed     AttemptOutcome = "snoozed"     // it was put off without a failed attempt
-	AttemptUnhandled   AttemptOutcome = "unhandled"   // no handler takes it
-	AttemptDead        AttemptOutcome = "dead"        // it was dead-lettered
-	AttemptUnavailable AttemptOutcome = "unavailable" // the destination was unavailable
-	AttemptRequeued    AttemptOutcome = "requeued"    // nothing is known about it: it waits, or the call was cut off
-)
-
-// AttemptOutcomes lists all of them.
-var AttemptOutcomes = []AttemptOutcome{
-	AttemptDelivered, AttemptRetried, AttemptSnoozed, AttemptUnhandled, AttemptDead, AttemptUnavailable, AttemptRequeued,
-}
-
-// Settled is the result of recording outcomes.
-type Settled struct {
-	// Settlements were applied. Lost is the number of those that were refused because their lease had ended: their messages may
-	// be delivered again.
-	Settlements []store.Settlement
-	Lost        int
-	Took        time.Duration
-}
-
-// LeaseChange says how leases began or ended.
-type LeaseChange string
-
-// The changes of leases.
-const (
-	LeaseGained   LeaseChange = "gained"
-	LeaseReleased LeaseChange = "released" // handed over, or the relay stopped
-	LeaseLost     LeaseChange = "lost"     // the database no longer holds it for this process
-	LeaseExpired  LeaseChange = "expired"  // it could not be renewed in time
-)
-
-// LeaseChanges lists all of them.
-var LeaseChanges = []LeaseChange{LeaseGained, LeaseReleased, LeaseLost, LeaseExpired}
-
-// Operation is something that a relay does regularly.
-type Operation string
-
-// The operations of a relay.
-const (
-	OperationFetch    Operation = "fetch"
-	OperationDue      Operation = "due" // read parked messages, and apply operators' decisions
-	OperationSettle   Operation = "settle"
-	OperationLease    Operation = "lease"
-	OperationMaintain Operation = "maintain"
-	OperationListen   Operation = "listen"
-)
-
-// Operations lists all of them.
-var Operations = []Operation{OperationFetch, OperationDue, OperationSettle, OperationLease, OperationMaintain, OperationListen}
 
 // Usage is what a relay uses of its limits in this process.
 type Usage struct {
@@ -157,7 +40,7 @@ func (r *Relay) Usage() Usage {
 }
 
 // observe calls f with the observer, unless there is none.
-func (r *Relay) observe(f func(o *Observer)) {
+func (r *Relay) observe(f func(o *observe.Relay)) {
 	o := r.observer.Load()
 	if o == nil {
 		return
@@ -171,9 +54,9 @@ func (r *Relay) observe(f func(o *Observer)) {
 }
 
 // observeFailure tells the observer that an operation failed.
-func (r *Relay) observeFailure(op Operation, err error) {
+func (r *Relay) observeFailure(op observe.Operation, err error) {
 	if r.observer.Load() != nil {
-		r.observe(func(o *Observer) {
+		r.observe(func(o *observe.Relay) {
 			if o.Failed != nil {
 				o.Failed(op, err)
 			}
@@ -182,9 +65,9 @@ func (r *Relay) observeFailure(op Operation, err error) {
 }
 
 // observeLeases tells the observer about leases.
-func (r *Relay) observeLeases(change LeaseChange, n int) {
+func (r *Relay) observeLeases(change observe.LeaseChange, n int) {
 	if n > 0 && r.observer.Load() != nil {
-		r.observe(func(o *Observer) {
+		r.observe(func(o *observe.Relay) {
 			if o.LeasesChanged != nil {
 				o.LeasesChanged(change, n)
 			}
@@ -196,7 +79,7 @@ func (r *Relay) observeLeases(change LeaseChange, n int) {
 func (r *Relay) observeDestination() {
 	if r.observer.Load() != nil {
 		d := r.destination()
-		r.observe(func(o *Observer) {
+		r.observe(func(o *observe.Relay) {
 			if o.DestinationChanged != nil {
 				o.DestinationChanged(d)
 			}
@@ -209,7 +92,7 @@ type observedCall struct {
 	relay    *Relay
 	ctx      context.Context
 	began    time.Time
-	attempts []Attempt // one for each message of the batch; without one for a message that is not due
+	attempts []observe.Attempt // one for each message of the batch; without one for a message that is not due
 }
 
 // observeCall tells the observer about a call, and returns its context.
@@ -217,15 +100,15 @@ func (r *Relay) observeCall(ctx context.Context, batch []*item) (context.Context
 	if r.observer.Load() == nil {
 		return ctx, nil
 	}
-	c := &observedCall{relay: r, ctx: ctx, began: time.Now(), attempts: make([]Attempt, len(batch))}
+	c := &observedCall{relay: r, ctx: ctx, began: time.Now(), attempts: make([]observe.Attempt, len(batch))}
 	msgs := make([]*postrider.Message, 0, len(batch))
 	for i, it := range batch {
 		if !it.NotDue {
 			msgs = append(msgs, it.Message.Message)
-			c.attempts[i] = Attempt{Message: it.Message.Message, Outcome: AttemptRequeued, Parked: it.Message.reason != ""}
+			c.attempts[i] = observe.Attempt{Message: it.Message.Message, Outcome: observe.AttemptRequeued, Parked: it.Message.reason != ""}
 		}
 	}
-	r.observe(func(o *Observer) {
+	r.observe(func(o *observe.Relay) {
 		if o.Attempting != nil {
 			c.ctx = o.Attempting(ctx, msgs)
 		}
@@ -237,7 +120,7 @@ func (r *Relay) observeCall(ctx context.Context, batch []*item) (context.Context
 func (c *observedCall) delivered(n int) {
 	if c != nil {
 		for i := range c.attempts[:n] {
-			c.attempts[i].Outcome = AttemptDelivered
+			c.attempts[i].Outcome = observe.AttemptDelivered
 		}
 	}
 }
@@ -246,7 +129,7 @@ func (c *observedCall) delivered(n int) {
 func (c *observedCall) unavailable() {
 	if c != nil {
 		for i := range c.attempts {
-			c.attempts[i].Outcome = AttemptUnavailable
+			c.attempts[i].Outcome = observe.AttemptUnavailable
 		}
 	}
 }
@@ -259,18 +142,18 @@ func (c *observedCall) outcome(i int, v *result, o schedule.Outcome) {
 	a := &c.attempts[i]
 	switch {
 	case o.Kind == schedule.Delivered:
-		a.Outcome = AttemptDelivered
+		a.Outcome = observe.AttemptDelivered
 	case o.Kind == schedule.Dead || o.Kind == schedule.Discarded:
-		a.Outcome, a.Reason = AttemptDead, o.Reason
+		a.Outcome, a.Reason = observe.AttemptDead, o.Reason
 	case o.Kind == schedule.Unattempted && v.is(postrider.BrokerUnavailable):
-		a.Outcome = AttemptUnavailable
+		a.Outcome = observe.AttemptUnavailable
 	case o.Kind == schedule.Unattempted:
 	case o.Reason == string(store.ParkUnhandled):
-		a.Outcome = AttemptUnhandled
+		a.Outcome = observe.AttemptUnhandled
 	case o.Failed:
-		a.Outcome = AttemptRetried
+		a.Outcome = observe.AttemptRetried
 	default:
-		a.Outcome = AttemptSnoozed
+		a.Outcome = observe.AttemptSnoozed
 	}
 }
 
@@ -279,10 +162,10 @@ func (c *observedCall) end() {
 	if c == nil {
 		return
 	}
-	attempts := slices.DeleteFunc(c.attempts, func(a Attempt) bool { return a.Message == nil })
-	c.relay.observe(func(o *Observer) {
+	attempts := slices.DeleteFunc(c.attempts, func(a observe.Attempt) bool { return a.Message == nil })
+	c.relay.observe(func(o *observe.Relay) {
 		if o.Attempted != nil {
-			o.Attempted(c.ctx, Attempted{Attempts: attempts, Took: time.Since(c.began)})
+			o.Attempted(c.ctx, observe.Attempted{Attempts: attempts, Took: time.Since(c.began)})
 		}
 	})
 }

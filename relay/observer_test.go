@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
@@ -21,11 +22,11 @@ import (
 // watcher records what a relay tells its observer.
 type watcher struct {
 	mu           sync.Mutex
-	outcomes     map[relay.AttemptOutcome]int
+	outcomes     map[observe.AttemptOutcome]int
 	reasons      map[string]int
-	leases       map[relay.LeaseChange]int
-	failed       map[relay.Operation]int
-	woken        map[relay.WokenBy]int
+	leases       map[observe.LeaseChange]int
+	failed       map[observe.Operation]int
+	woken        map[observe.WokenBy]int
 	fetched      int
 	delivered    int64
 	lost         int // settlements
@@ -35,18 +36,18 @@ type watcher struct {
 
 type watched struct{}
 
-func (w *watcher) observer() *relay.Observer {
+func (w *watcher) observer() *observe.Relay {
 	*w = watcher{
-		outcomes: make(map[relay.AttemptOutcome]int), reasons: make(map[string]int), leases: make(map[relay.LeaseChange]int),
-		failed: make(map[relay.Operation]int), woken: make(map[relay.WokenBy]int),
+		outcomes: make(map[observe.AttemptOutcome]int), reasons: make(map[string]int), leases: make(map[observe.LeaseChange]int),
+		failed: make(map[observe.Operation]int), woken: make(map[observe.WokenBy]int),
 	}
 	locked := func(f func()) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		f()
 	}
-	return &relay.Observer{
-		Fetched: func(f relay.Fetched) {
+	return &observe.Relay{
+		Fetched: func(f observe.Fetched) {
 			locked(func() {
 				w.fetched += f.Messages
 				if !f.Parked && f.Messages > 0 {
@@ -57,7 +58,7 @@ func (w *watcher) observer() *relay.Observer {
 		Attempting: func(ctx context.Context, _ []*postrider.Message) context.Context {
 			return context.WithValue(ctx, watched{}, true)
 		},
-		Attempted: func(ctx context.Context, a relay.Attempted) {
+		Attempted: func(ctx context.Context, a observe.Attempted) {
 			locked(func() {
 				if ctx.Value(watched{}) == nil {
 					w.foreign++
@@ -70,7 +71,7 @@ func (w *watcher) observer() *relay.Observer {
 				}
 			})
 		},
-		Settled: func(s relay.Settled) {
+		Settled: func(s observe.Settled) {
 			locked(func() {
 				w.lost += s.Lost
 				for i := range s.Settlements {
@@ -78,9 +79,9 @@ func (w *watcher) observer() *relay.Observer {
 				}
 			})
 		},
-		LeasesChanged:      func(c relay.LeaseChange, n int) { locked(func() { w.leases[c] += n }) },
+		LeasesChanged:      func(c observe.LeaseChange, n int) { locked(func() { w.leases[c] += n }) },
 		DestinationChanged: func(d store.Destination) { locked(func() { w.destinations = append(w.destinations, d.State) }) },
-		Failed:             func(op relay.Operation, _ error) { locked(func() { w.failed[op]++ }) },
+		Failed:             func(op observe.Operation, _ error) { locked(func() { w.failed[op]++ }) },
 	}
 }
 
@@ -124,13 +125,13 @@ func TestObserverIsToldWhatBecomesOfEachMessage(t *testing.T) {
 			t.Errorf("usage: %+v", u)
 		}
 		stop()
-		wantOutcomes := map[relay.AttemptOutcome]int{
-			relay.AttemptDelivered: 3, relay.AttemptRetried: 1, relay.AttemptDead: 1, relay.AttemptSnoozed: 1, relay.AttemptUnhandled: 1,
+		wantOutcomes := map[observe.AttemptOutcome]int{
+			observe.AttemptDelivered: 3, observe.AttemptRetried: 1, observe.AttemptDead: 1, observe.AttemptSnoozed: 1, observe.AttemptUnhandled: 1,
 		}
 		if !maps.Equal(w.outcomes, wantOutcomes) || w.reasons["refused"] != 1 || w.foreign > 0 {
 			t.Errorf("outcomes %v, want %v; reasons %v; %d with another context", w.outcomes, wantOutcomes, w.reasons, w.foreign)
 		}
-		if w.delivered != 3 || w.fetched < 5 || w.woken[relay.WokenByCommit] < 4 || w.leases[relay.LeaseGained] != 4 || w.leases[relay.LeaseReleased] != 4 {
+		if w.delivered != 3 || w.fetched < 5 || w.woken[observe.WokenByCommit] < 4 || w.leases[observe.LeaseGained] != 4 || w.leases[observe.LeaseReleased] != 4 {
 			t.Errorf("delivered %d, fetched %d, woken by %v, leases %v", w.delivered, w.fetched, w.woken, w.leases)
 		}
 	})
@@ -174,7 +175,7 @@ func TestDestinationIsInTheStatus(t *testing.T) {
 		if len(w.destinations) != 3 || w.destinations[0] != states[0] || w.destinations[1] != states[1] || w.destinations[2] != states[2] {
 			t.Errorf("the observer was told %v, want %v", w.destinations, states)
 		}
-		if w.outcomes[relay.AttemptUnavailable] == 0 {
+		if w.outcomes[observe.AttemptUnavailable] == 0 {
 			t.Errorf("outcomes: %v", w.outcomes)
 		}
 	})
@@ -204,7 +205,7 @@ func TestObserverOfTransactions(t *testing.T) {
 		b.publish(b.msg("a"), bad, b.msg("b"))
 		pass(time.Minute)
 		stop()
-		if w.outcomes[relay.AttemptDelivered] != 2 || w.outcomes[relay.AttemptDead] != 1 || w.delivered != 2 {
+		if w.outcomes[observe.AttemptDelivered] != 2 || w.outcomes[observe.AttemptDead] != 1 || w.delivered != 2 {
 			t.Errorf("outcomes %v, delivered %d", w.outcomes, w.delivered)
 		}
 	})
@@ -278,7 +279,7 @@ func TestObserverIsToldOfFailedOperations(t *testing.T) {
 		pass(20 * time.Second)
 		down.Store(false)
 		w.mu.Lock()
-		if w.failed[relay.OperationFetch] == 0 || w.failed[relay.OperationLease] == 0 || w.leases[relay.LeaseExpired] != 4 {
+		if w.failed[observe.OperationFetch] == 0 || w.failed[observe.OperationLease] == 0 || w.leases[observe.LeaseExpired] != 4 {
 			t.Errorf("failed operations %v, leases %v", w.failed, w.leases)
 		}
 		w.mu.Unlock()
@@ -294,7 +295,7 @@ func TestObserverThatPanicsIsCalledNoMore(t *testing.T) {
 		var log strings.Builder
 		r, err := relay.New(b.store, relay.Config{
 			Name: "r", Publisher: k, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Observer: &relay.Observer{LeasesChanged: func(relay.LeaseChange, int) {
+			Observer: &observe.Relay{LeasesChanged: func(observe.LeaseChange, int) {
 				calls++
 				panic("observer")
 			}},

@@ -3,6 +3,8 @@ package relay
 import (
 	"testing"
 	"time"
+
+	"github.com/postrider/postrider/observe"
 )
 
 func TestPace(t *testing.T) {
@@ -23,7 +25,7 @@ func TestPace(t *testing.T) {
 		{time.Hour, 0, false},
 	} {
 		now = now.Add(step.after)
-		if p.note(WokenByPoll, step.found, now); p.fast != step.fast {
+		if p.note(observe.WokenByPoll, step.found, now); p.fast != step.fast {
 			t.Errorf("%d messages after %s: fast is %v", step.found, step.after, p.fast)
 		}
 	}
@@ -34,16 +36,16 @@ func TestPaceOfEmptyWakeups(t *testing.T) {
 	t.Parallel()
 	var p pace
 	for i, step := range []struct {
-		by    WokenBy
+		by    observe.WokenBy
 		found int
 		times int
 		want  time.Duration
 	}{
-		{WokenByCommit, 0, manyEmpty - 1, 0},
-		{WokenByCommit, 0, 10, time.Second},
-		{WokenByCommit, 1, 1, 0},
-		{WokenByCommit, 0, manyEmpty, time.Second},
-		{WokenByPoll, 0, 1, 0},
+		{observe.WokenByCommit, 0, manyEmpty - 1, 0},
+		{observe.WokenByCommit, 0, 10, time.Second},
+		{observe.WokenByCommit, 1, 1, 0},
+		{observe.WokenByCommit, 0, manyEmpty, time.Second},
+		{observe.WokenByPoll, 0, 1, 0},
 	} {
 		for range step.times {
 			p.note(step.by, step.found, time.Time{})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/handlers"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -41,7 +42,7 @@ type Relay struct {
 	finder   store.HeldFinder    // nil if the store does not implement it
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
-	observer   atomic.Pointer[Observer]
+	observer   atomic.Pointer[observe.Relay]
 	lifecycle
 	wakes
 
@@ -314,7 +315,7 @@ func (r *Relay) leave(ctx context.Context) {
 		p.expiry.Stop()
 		p.Lose()
 	}
-	r.observeLeases(LeaseReleased, len(r.partitions))
+	r.observeLeases(observe.LeaseReleased, len(r.partitions))
 	r.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
 	defer cancel()
@@ -371,7 +372,7 @@ func (r *Relay) listen(ctx context.Context) {
 		return
 	}
 	if err := l.Listen(ctx); err != nil && ctx.Err() == nil {
-		r.observeFailure(OperationListen, err)
+		r.observeFailure(observe.OperationListen, err)
 		r.cfg.Logger.Warn("relay hears no commits of other processes and relies on polling", "relay", r.cfg.Name, "error", err)
 	}
 }

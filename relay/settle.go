@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
 )
@@ -77,7 +78,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 		if applied := r.processAnswer(ctx, batch, res, err); len(applied)+len(res.Lost) > 0 {
 			r.observeSettled(applied, len(res.Lost), time.Since(began))
 		} else if err != nil && ctx.Err() == nil {
-			r.observeFailure(OperationSettle, err)
+			r.observeFailure(observe.OperationSettle, err)
 		}
 	}
 	r.mu.Lock()
@@ -112,11 +113,11 @@ func (r *Relay) observeSettled(applied []*sent, lost int, took time.Duration) {
 	if r.observer.Load() == nil {
 		return
 	}
-	s := Settled{Lost: lost, Took: took}
+	s := observe.Settled{Lost: lost, Took: took}
 	for _, a := range applied {
 		s.Settlements = append(s.Settlements, a.content.Settlement)
 	}
-	r.observe(func(o *Observer) {
+	r.observe(func(o *observe.Relay) {
 		if o.Settled != nil {
 			o.Settled(s)
 		}
@@ -177,7 +178,7 @@ func (r *Relay) repeatLater(ctx context.Context, s *sent, err error, definite bo
 // database when the process leases the partition again.
 func (r *Relay) leaseLost(p *partition) {
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.Lease.Partition)
-	r.observeLeases(LeaseLost, 1)
+	r.observeLeases(observe.LeaseLost, 1)
 	r.lose(p)
 	signal(r.heartbeatWake)
 }

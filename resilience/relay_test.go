@@ -12,6 +12,7 @@ import (
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/resilience"
 	"github.com/postrider/postrider/store"
@@ -203,13 +204,13 @@ func TestRelayWithoutGate(t *testing.T) {
 		o := newSet(t, resilience.Config{}).Operation("payment")
 		s := memorystore.New(memorystore.Config{Partitions: 4})
 		var written atomic.Int64
-		settled := func(s relay.Settled) {
+		settled := func(s observe.Settled) {
 			for _, one := range s.Settlements {
 				written.Add(int64(len(one.Parked) + len(one.Held) + len(one.Dead)))
 			}
 		}
 		r, err := relay.New(s, relay.Config{
-			Name: "r", MaxAttempts: 30, Logger: slog.New(slog.DiscardHandler), Observer: &relay.Observer{Settled: settled},
+			Name: "r", MaxAttempts: 30, Logger: slog.New(slog.DiscardHandler), Observer: &observe.Relay{Settled: settled},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/saga/internal/machine"
 )
 
@@ -50,7 +51,7 @@ type Config struct {
 	// statement for all of them. Default: 250 ms.
 	WaitInterval time.Duration
 	// Observer is told what the engine does, for metrics. Default: none.
-	Observer *Observer
+	Observer *observe.Saga
 	// Logger receives the engine's log. Default: slog.Default().
 	Logger *slog.Logger
 }

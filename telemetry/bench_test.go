@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/telemetry"
 )
 
@@ -14,14 +14,14 @@ import (
 func BenchmarkAttempted(b *testing.B) {
 	w := newWorld(b, telemetry.Config{})
 	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "r", System: "nats"})
-	msgs, attempts := make([]*postrider.Message, 1000), make([]relay.Attempt, 1000)
+	msgs, attempts := make([]*postrider.Message, 1000), make([]observe.Attempt, 1000)
 	for i := range msgs {
 		msgs[i] = &postrider.Message{ID: fmt.Sprint(i), Type: "t", CreatedAt: time.Now().Add(-time.Duration(i) * time.Millisecond)}
-		attempts[i] = relay.Attempt{Message: msgs[i], Outcome: relay.AttemptDelivered}
+		attempts[i] = observe.Attempt{Message: msgs[i], Outcome: observe.AttemptDelivered}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		o.Attempted(o.Attempting(b.Context(), msgs), relay.Attempted{Attempts: attempts, Took: time.Millisecond})
+		o.Attempted(o.Attempting(b.Context(), msgs), observe.Attempted{Attempts: attempts, Took: time.Millisecond})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/msg")
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/store"
 )
 
 // Consumer returns the observer of a consumer, whose database is the given store.
-func (t *Telemetry) Consumer(storeName, consumer string) *inbox.Observer {
+func (t *Telemetry) Consumer(storeName, consumer string) *observe.Consumer {
 	i := &consumerInstruments{
 		t: t, consumer: consumer, running: t.transactions(storeName, consumer),
 		committed: t.histogram("postrider_consumer_transaction_duration_seconds", storeName, consumer, "committed"),
@@ -23,7 +24,7 @@ func (t *Telemetry) Consumer(storeName, consumer string) *inbox.Observer {
 		endToEnd:  t.histogram("postrider_consumer_end_to_end_seconds", storeName, consumer),
 		dead:      t.deadLettered(storeName, consumer, store.KindConsumer),
 	}
-	return &inbox.Observer{
+	return &observe.Consumer{
 		Processing: i.onProcessing, Processed: i.onProcessed,
 		Parked: t.relay(RelayOf{Store: storeName, Relay: consumer}, store.KindConsumer),
 	}
@@ -100,7 +101,7 @@ func (i *consumerInstruments) onProcessing(ctx context.Context, msgs []*postride
 	return ctx
 }
 
-func (i *consumerInstruments) onProcessed(ctx context.Context, p inbox.Processed) {
+func (i *consumerInstruments) onProcessed(ctx context.Context, p observe.Processed) {
 	i.running.end(ctx)
 	now := time.Now()
 	if p.Err != nil {
@@ -110,9 +111,9 @@ func (i *consumerInstruments) onProcessed(ctx context.Context, p inbox.Processed
 	}
 	for _, r := range p.Results {
 		switch {
-		case r.Outcome == inbox.DeadLettered:
+		case r.Outcome == observe.DeadLettered:
 			i.dead[deadReason(r.Reason)].add(1)
-		case r.Outcome == inbox.Applied && !r.Message.Time.IsZero():
+		case r.Outcome == observe.Applied && !r.Message.Time.IsZero():
 			i.endToEnd.record(ctx, max(now.Sub(r.Message.Time).Seconds(), 0))
 		}
 	}

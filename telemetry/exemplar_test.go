@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/telemetry"
 )
 
@@ -22,7 +22,7 @@ func TestExemplars(t *testing.T) {
 	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "r"})
 	m := postrider.Message{Type: "t", CreatedAt: time.Now()}
 	ctx := o.Attempting(t.Context(), []*postrider.Message{&m})
-	o.Attempted(ctx, relay.Attempted{Took: time.Millisecond, Attempts: []relay.Attempt{{Message: &m, Outcome: relay.AttemptDelivered}}})
+	o.Attempted(ctx, observe.Attempted{Took: time.Millisecond, Attempts: []observe.Attempt{{Message: &m, Outcome: observe.AttemptDelivered}}})
 	want := trace.SpanContextFromContext(ctx).TraceID().String()
 
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)

@@ -9,18 +9,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/observe"
 )
 
 // Outbox returns the observer of an outbox. With Propagator, consumers' spans link to the one of the call that published.
-func (t *Telemetry) Outbox(storeName string) *outbox.Observer {
+func (t *Telemetry) Outbox(storeName string) *observe.Outbox {
 	i := &outboxInstruments{
 		t: t, written: t.counter("postrider_outbox_written_messages_total", storeName),
 		refused:  countersBy(t, "postrider_outbox_refused_messages_total", []string{storeName}, []string{"invalid", "store"}),
 		duration: t.histogram("postrider_outbox_publish_duration_seconds", storeName),
 		size:     t.histogram("postrider_outbox_message_bytes", storeName),
 	}
-	return &outbox.Observer{Publishing: i.onPublishing, Published: i.onPublished}
+	return &observe.Outbox{Publishing: i.onPublishing, Published: i.onPublished}
 }
 
 type outboxInstruments struct {
@@ -47,7 +47,7 @@ func (i *outboxInstruments) onPublishing(ctx context.Context, msgs []*postrider.
 	return ctx
 }
 
-func (i *outboxInstruments) onPublished(ctx context.Context, p outbox.Published) {
+func (i *outboxInstruments) onPublished(ctx context.Context, p observe.Published) {
 	i.duration.record(ctx, p.Took.Seconds())
 	switch {
 	case p.Err == nil:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -19,7 +20,7 @@ type RelayOf struct {
 
 // Relay returns the observer of a relay. It makes spans with a link to the context in which a message was published, so that
 // the relay needs no Propagator.
-func (t *Telemetry) Relay(of RelayOf) *relay.Observer { return t.relay(of, store.KindRelay) }
+func (t *Telemetry) Relay(of RelayOf) *observe.Relay { return t.relay(of, store.KindRelay) }
 
 // The values of labels.
 var (
@@ -30,7 +31,7 @@ var (
 	deadReasons  = []string{"attempts", "undecodable", "unhandled", "rejected"}
 	fetchResults = []string{"some", "none", "error"}
 	fetchKinds   = []string{"fresh", "late", "due"}
-	wakers       = []relay.WokenBy{relay.WokenByCommit, relay.WokenByPoll, relay.WokenByRoom}
+	wakers       = []observe.WokenBy{observe.WokenByCommit, observe.WokenByPoll, observe.WokenByRoom}
 )
 
 // deadReason returns the label of a reason, which may be a handler's own text.
@@ -51,25 +52,25 @@ type relayInstruments struct {
 	t  *Telemetry
 	of RelayOf
 
-	attempts             map[relay.AttemptOutcome]map[string]boundCounter // by type
+	attempts             map[observe.AttemptOutcome]map[string]boundCounter // by type
 	duration, batch      boundHistogram
 	latency, parkLatency boundHistogram
 	fetches, fetched     map[string]boundCounter
-	wakeups              map[relay.WokenBy]boundCounter
+	wakeups              map[observe.WokenBy]boundCounter
 	fetchTime            boundHistogram
 	settleTime           boundHistogram
 	parked               map[store.ParkReason]boundCounter
 	dead                 map[string]boundCounter
 	lost, outages        boundCounter
-	leases               map[relay.LeaseChange]boundCounter
-	errors               map[relay.Operation]boundCounter
+	leases               map[observe.LeaseChange]boundCounter
+	errors               map[observe.Operation]boundCounter
 	dropped              boundCounter
 }
 
-func (t *Telemetry) relay(of RelayOf, side store.Kind) *relay.Observer {
+func (t *Telemetry) relay(of RelayOf, side store.Kind) *observe.Relay {
 	labels := []string{of.Store, of.Relay, string(side)}
 	i := &relayInstruments{
-		t: t, of: of, attempts: make(map[relay.AttemptOutcome]map[string]boundCounter),
+		t: t, of: of, attempts: make(map[observe.AttemptOutcome]map[string]boundCounter),
 		duration:    t.histogram("postrider_relay_attempt_duration_seconds", labels...),
 		batch:       t.histogram("postrider_relay_batch_messages", labels...),
 		latency:     t.histogram("postrider_relay_latency_seconds", labels...),
@@ -83,17 +84,17 @@ func (t *Telemetry) relay(of RelayOf, side store.Kind) *relay.Observer {
 		dead:        t.deadLettered(of.Store, of.Relay, side),
 		lost:        t.counter("postrider_relay_lost_settlements_total", labels...),
 		outages:     t.counter("postrider_relay_destination_outages_total", labels...),
-		leases:      countersBy(t, "postrider_relay_lease_changes_total", labels, relay.LeaseChanges),
-		errors:      countersBy(t, "postrider_relay_errors_total", labels, relay.Operations),
+		leases:      countersBy(t, "postrider_relay_lease_changes_total", labels, observe.LeaseChanges),
+		errors:      countersBy(t, "postrider_relay_errors_total", labels, observe.Operations),
 		dropped:     t.counter("postrider_log_dropped_messages_total", of.Store),
 	}
-	for _, outcome := range relay.AttemptOutcomes {
+	for _, outcome := range observe.AttemptOutcomes {
 		i.attempts[outcome] = t.byType("postrider_relay_attempts_total", append(labels[:3:3], string(outcome)))
 	}
-	return &relay.Observer{
+	return &observe.Relay{
 		Fetched: i.onFetched, Attempting: i.onAttempting, Attempted: i.onAttempted, Settled: i.onSettled,
 		LeasesChanged: i.onLeases, DestinationChanged: i.onDestination, Maintained: i.onMaintained,
-		Failed: func(op relay.Operation, _ error) { i.errors[op].add(1) },
+		Failed: func(op observe.Operation, _ error) { i.errors[op].add(1) },
 	}
 }
 
@@ -128,7 +129,7 @@ func (t *Telemetry) typeOf(m *postrider.Message, counters map[string]boundCounte
 	return otherType
 }
 
-func (i *relayInstruments) onFetched(f relay.Fetched) {
+func (i *relayInstruments) onFetched(f observe.Fetched) {
 	if f.Parked {
 		i.fetched["due"].add(int64(f.Messages))
 		return
@@ -147,7 +148,7 @@ func (i *relayInstruments) onFetched(f relay.Fetched) {
 	i.fetchTime.record(i.t.background, f.Took.Seconds())
 }
 
-func (i *relayInstruments) onAttempted(ctx context.Context, a relay.Attempted) {
+func (i *relayInstruments) onAttempted(ctx context.Context, a observe.Attempted) {
 	i.duration.record(ctx, a.Took.Seconds())
 	i.batch.record(i.t.background, float64(len(a.Attempts)))
 	// Attempts of one outcome and type follow each other, as a rule: each run of them is counted at once.
@@ -173,14 +174,14 @@ func (i *relayInstruments) onAttempted(ctx context.Context, a relay.Attempted) {
 const maxMeasured = 128
 
 // count counts n attempts of one outcome and type.
-func (i *relayInstruments) count(one *relay.Attempt, n int) {
+func (i *relayInstruments) count(one *observe.Attempt, n int) {
 	counters := i.attempts[one.Outcome]
 	counters[i.t.typeOf(one.Message, counters)].add(int64(n))
 }
 
 // measure records the latency of a message that was delivered.
-func (i *relayInstruments) measure(ctx context.Context, one *relay.Attempt, now time.Time) {
-	if one.Outcome != relay.AttemptDelivered || one.Message.CreatedAt.IsZero() {
+func (i *relayInstruments) measure(ctx context.Context, one *observe.Attempt, now time.Time) {
+	if one.Outcome != observe.AttemptDelivered || one.Message.CreatedAt.IsZero() {
 		return
 	}
 	latency := max(now.Sub(one.Message.CreatedAt).Seconds(), 0)
@@ -191,7 +192,7 @@ func (i *relayInstruments) measure(ctx context.Context, one *relay.Attempt, now 
 	}
 }
 
-func (i *relayInstruments) onSettled(s relay.Settled) {
+func (i *relayInstruments) onSettled(s observe.Settled) {
 	i.settleTime.record(i.t.background, s.Took.Seconds())
 	i.lost.add(int64(s.Lost))
 	for n := range s.Settlements {
@@ -206,9 +207,9 @@ func (i *relayInstruments) onSettled(s relay.Settled) {
 	}
 }
 
-func (i *relayInstruments) onLeases(change relay.LeaseChange, n int) {
+func (i *relayInstruments) onLeases(change observe.LeaseChange, n int) {
 	i.leases[change].add(int64(n))
-	if change == relay.LeaseGained {
+	if change == observe.LeaseGained {
 		i.t.maintains(i.of.Store, false)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
 // Saga returns the observer of an engine of package saga, whose database is the given store.
-func (t *Telemetry) Saga(storeName string) *saga.Observer {
+func (t *Telemetry) Saga(storeName string) *observe.Saga {
 	i := &sagaInstruments{t: t, store: storeName, known: make(map[string]bool)}
-	return &saga.Observer{
+	return &observe.Saga{
 		Transitioned: i.onTransitioned,
 		NotFound:     func(engine string) { i.add("postrider_saga_not_found_total", 1, []string{storeName, engine}) },
 		Conflicted:   func(name string) { i.add("postrider_saga_conflicts_total", 1, []string{storeName, name}) },
@@ -40,7 +41,7 @@ var sagaCauses = []string{"refused", "timed out", "failed", "cancelled", "operat
 
 const operatorEntry = "operator."
 
-func (i *sagaInstruments) onTransitioned(s saga.Transitioned) {
+func (i *sagaInstruments) onTransitioned(s observe.Transitioned) {
 	of := []string{i.store, s.Saga}
 	if i.first(of) {
 		i.begin(&s, of)
@@ -57,12 +58,12 @@ func (i *sagaInstruments) onTransitioned(s saga.Transitioned) {
 }
 
 // kindOf returns the labels of counts of instances.
-func kindOf(s *saga.Transitioned, of []string) []string {
+func kindOf(s *observe.Transitioned, of []string) []string {
 	return and(of, strconv.Itoa(s.Version), string(s.Kind))
 }
 
 // begin exports the counters of a saga as 0.
-func (i *sagaInstruments) begin(s *saga.Transitioned, of []string) {
+func (i *sagaInstruments) begin(s *observe.Transitioned, of []string) {
 	i.add("postrider_saga_late_effect_total", 0, of)
 	i.add("postrider_saga_conflicts_total", 0, of)
 	i.add("postrider_saga_not_found_total", 0, []string{i.store, s.Engine})
@@ -75,7 +76,7 @@ func (i *sagaInstruments) begin(s *saga.Transitioned, of []string) {
 }
 
 // onEntry counts an entry of the history, whose step was started a while ago.
-func (i *sagaInstruments) onEntry(s *saga.Transitioned, e *store.SagaEntry, since time.Duration, of []string) {
+func (i *sagaInstruments) onEntry(s *observe.Transitioned, e *store.SagaEntry, since time.Duration, of []string) {
 	step := saga.StepName(e.Step)
 	kind := kindOf(s, of)
 	switch outcome := sagaOutcomes[e.Name]; {

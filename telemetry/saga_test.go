@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
@@ -29,7 +30,7 @@ var (
 
 // startSagas runs an engine with the saga "fulfilment", whose participant refuses the order "refused", and cannot undo what it did for the
 // order "stuck".
-func startSagas(t *testing.T, s *memory.Store, observer *saga.Observer) (start func(id string)) {
+func startSagas(t *testing.T, s *memory.Store, observer *observe.Saga) (start func(id string)) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	box, err := outbox.New(s, outbox.Config{Source: "shop"})
@@ -118,7 +119,7 @@ func TestSagas(t *testing.T) {
 		w.wantValue(series, want)
 	}
 	o := w.Saga("main")
-	o.Transitioned(saga.Transitioned{
+	o.Transitioned(observe.Transitioned{
 		SagaIdentity: store.SagaIdentity{Saga: "fulfilment"}, SagaCondition: store.SagaCondition{Status: store.SagaCompensated},
 		Entries: []store.SagaEntry{{Name: "late", Step: "charge#2", Text: "done: the step is undone"}, {Name: "timed out", Step: "charge"}, {Name: "turned back", Text: "timed out"}},
 	})

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -105,15 +105,15 @@ func TestCardinality(t *testing.T) { // not in parallel: it measures the memory 
 			ID: fmt.Sprint("id", n), Type: fmt.Sprint("type", n), Topic: fmt.Sprint("topic", n), Key: fmt.Sprint("key", n),
 			Tenant: fmt.Sprint("tenant", n), Time: time.Now(), CreatedAt: time.Now(),
 		}
-		a := []relay.Attempt{{Message: &m, Outcome: relay.AttemptOutcomes[n%len(relay.AttemptOutcomes)], Reason: fmt.Sprint("reason", n)}}
-		o.Attempted(ctx, relay.Attempted{Attempts: a})
-		o.Settled(relay.Settled{Settlements: []store.Settlement{{Dead: []store.DeadOutcome{{Key: m.Key, Reason: a[0].Reason}}}}})
-		o.Failed(relay.OperationFetch, errors.New(m.ID))
+		a := []observe.Attempt{{Message: &m, Outcome: observe.AttemptOutcomes[n%len(observe.AttemptOutcomes)], Reason: fmt.Sprint("reason", n)}}
+		o.Attempted(ctx, observe.Attempted{Attempts: a})
+		o.Settled(observe.Settled{Settlements: []store.Settlement{{Dead: []store.DeadOutcome{{Key: m.Key, Reason: a[0].Reason}}}}})
+		o.Failed(observe.OperationFetch, errors.New(m.ID))
 		of := consumer.Processing(t.Context(), []*postrider.Message{&m})
-		consumer.Processed(of, inbox.Processed{Results: []inbox.Result{{Message: &m, Outcome: inbox.Applied}, {Message: &m, Outcome: inbox.DeadLettered, Reason: a[0].Reason}}})
-		box.Published(t.Context(), outbox.Published{Messages: []*postrider.Message{&m}})
+		consumer.Processed(of, observe.Processed{Results: []observe.Result{{Message: &m, Outcome: observe.Applied}, {Message: &m, Outcome: observe.DeadLettered, Reason: a[0].Reason}}})
+		box.Published(t.Context(), observe.Published{Messages: []*postrider.Message{&m}})
 	}
-	for n := range len(relay.AttemptOutcomes) {
+	for n := range len(observe.AttemptOutcomes) {
 		report(n)
 	}
 	before, heap := w.series(), heapInUse()
@@ -322,17 +322,17 @@ func TestLargeCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, telemetry.Config{})
 	o := w.Relay(telemetry.RelayOf{Store: "main", Relay: "r"})
-	var attempts []relay.Attempt
+	var attempts []observe.Attempt
 	now := time.Now()
 	for n := range 1000 {
 		m := &postrider.Message{Type: "t", CreatedAt: now.Add(-time.Duration(1000-n) * time.Hour)}
-		outcome := relay.AttemptDelivered
+		outcome := observe.AttemptDelivered
 		if n >= 990 {
-			outcome = relay.AttemptRetried
+			outcome = observe.AttemptRetried
 		}
-		attempts = append(attempts, relay.Attempt{Message: m, Outcome: outcome})
+		attempts = append(attempts, observe.Attempt{Message: m, Outcome: outcome})
 	}
-	o.Attempted(o.Attempting(t.Context(), []*postrider.Message{attempts[0].Message}), relay.Attempted{Attempts: attempts})
+	o.Attempted(o.Attempting(t.Context(), []*postrider.Message{attempts[0].Message}), observe.Attempted{Attempts: attempts})
 	const of = `relay="r",side="relay",store="main"`
 	w.wantValue(`postrider_relay_attempts_total{outcome="delivered",`+of+`}`, "990")
 	w.wantValue(`postrider_relay_attempts_total{outcome="retried",`+of+`}`, "10")

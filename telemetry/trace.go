@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/observe"
 )
 
 // maxLinks bounds the links of a span.
@@ -97,7 +97,7 @@ func (i *relayInstruments) onAttempting(ctx context.Context, msgs []*postrider.M
 }
 
 // endSpan ends the span of a call.
-func (i *relayInstruments) endSpan(ctx context.Context, a relay.Attempted) {
+func (i *relayInstruments) endSpan(ctx context.Context, a observe.Attempted) {
 	if i.t.tracer == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (i *relayInstruments) endSpan(ctx context.Context, a relay.Attempted) {
 	failed := 0
 	for n := range a.Attempts {
 		switch a.Attempts[n].Outcome {
-		case relay.AttemptRetried, relay.AttemptDead, relay.AttemptUnavailable:
+		case observe.AttemptRetried, observe.AttemptDead, observe.AttemptUnavailable:
 			failed++
 		}
 	}

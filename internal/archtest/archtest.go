@@ -32,10 +32,11 @@ var rules = []rule{
 	{"internal/stored", []string{".", "store"}},
 	{"internal", []string{".", "internal"}},
 	// These packages use the interfaces of stores.
+	{"observe", []string{".", "store"}},
 	{"deadletter", []string{".", "internal", "store", "legalhold"}},
-	{"outbox", []string{".", "internal", "store"}},
-	{"relay/internal/schedule", []string{"store"}},                     // a state machine of plain data
-	{"relay", []string{".", "internal", "store", "held", "retention"}}, // a relay applies decisions, and drops what need not be kept
+	{"outbox", []string{".", "internal", "store", "observe"}},
+	{"relay/internal/schedule", []string{"store"}},                                // a state machine of plain data
+	{"relay", []string{".", "internal", "store", "observe", "held", "retention"}}, // a relay applies decisions, and drops what need not be kept
 	{"held", []string{".", "internal", "store", "legalhold"}},
 	{"replay", []string{".", "internal", "store"}},
 	{"erasure", []string{".", "internal", "store", "legalhold"}},
@@ -45,9 +46,9 @@ var rules = []rule{
 	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "store", "held", "relay"}},                                           // a relay in the consumer works on its parked messages
+	{"inbox", []string{".", "internal", "store", "observe", "held", "relay"}},                                // a relay in the consumer works on its parked messages
 	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
-	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store"}},
+	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store", "observe"}},
 	// Users' tests need everything that a message passes, in memory.
 	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},
 	{"resilience", []string{".", "internal"}},
@@ -60,7 +61,7 @@ var rules = []rule{
 	// The format of a message's mark, how URLs are read and shown, and what an outage at the start logs, are the same for all.
 	{"broker", []string{".", "internal/address", "internal/logmark", "internal/outage"}},
 	{"telemetry/internal/scenario", []string{"*"}}, // a system to try alerts with
-	{"telemetry", []string{".", "store", "outbox", "relay", "inbox", "saga"}},
+	{"telemetry", []string{".", "store", "observe", "relay", "inbox", "saga"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
 	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause", "saga"}},

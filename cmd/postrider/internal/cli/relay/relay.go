@@ -18,6 +18,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/replay"
 )
@@ -83,7 +84,7 @@ type unit struct {
 	config   config.Relay
 	outbox   *backend.Outbox
 	exported *exported
-	observer *relay.Observer // nil without telemetry
+	observer *observe.Relay // nil without telemetry
 
 	mu    sync.Mutex
 	relay *relay.Relay // nil until the publisher is connected
