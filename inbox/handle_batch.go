@@ -3,8 +3,6 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
@@ -53,70 +51,4 @@ func (h *batchHandler[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Messa
 		err = b.End(ctx)
 	}
 	return err
-}
-
-// next processes a message, or those of a Batch.
-func (t *transaction[Tx]) next(ctx context.Context, rest []*item) error {
-	h, msgs := t.following(rest)
-	if h == nil {
-		return t.deliverNext(ctx, rest[0])
-	}
-	var b relay.Batch
-	if err := t.bounded(ctx, func(ctx context.Context) (err error) {
-		b, err = h.begin(ctx, t.tx, msgs)
-		return err
-	}); err != nil {
-		return err
-	}
-	within := context.WithValue(ctx, batchKey{}, b)
-	for _, it := range rest[:len(msgs)] {
-		if err := t.deliverNext(within, it); err != nil {
-			return err
-		}
-	}
-	return t.bounded(ctx, b.End)
-}
-
-// bounded calls a function for several messages with the time of an attempt.
-func (t *transaction[Tx]) bounded(ctx context.Context, f func(ctx context.Context) error) error {
-	bound := ctx
-	if limit := t.cfg.AttemptTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		bound, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
-		defer cancel()
-	}
-	err := f(bound)
-	if err != nil && ctx.Err() == nil {
-		return oneFailed(err) // the error will recur in the second run, and count then
-	}
-	return err
-}
-
-// deliverNext processes a message, if there is time for it.
-func (t *transaction[Tx]) deliverNext(ctx context.Context, it *item) error {
-	if t.done > 0 && time.Since(t.begun) >= t.cfg.batchTime() {
-		return errNoTime
-	}
-	err := t.deliver(ctx, it)
-	if err == nil {
-		t.done++
-	}
-	return err
-}
-
-// following returns the handler of the next messages, and those that follow one another in its Batch; nil for a message without one.
-// A message that has a savepoint has a Batch of its own.
-func (t *transaction[Tx]) following(rest []*item) (h *batchHandler[Tx], msgs []*postrider.Message) {
-	if t.how != together {
-		return nil, nil
-	}
-	for _, it := range rest {
-		seen := restored(it.msg)
-		of := t.batches[seen.Type]
-		if of == nil || h != nil && of != h || it.fate != nil {
-			break
-		}
-		h, msgs = of, append(msgs, seen)
-	}
-	return h, msgs
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -209,113 +208,6 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 		}
 	}
 	return fresh, nil
-}
-
-// deliverAll processes messages, in order.
-func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
-	each := func() error {
-		for t.done < len(fresh) {
-			if err := t.next(ctx, fresh[t.done:]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if t.how != together {
-		return each()
-	}
-	err := safely(each) // once for all: a goroutine per message costs as much as a round trip
-	if _, panicked := errors.AsType[*relay.PanicError](err); panicked || errors.Is(err, protect.ErrGoexit) {
-		return oneFailed(err)
-	}
-	return err
-}
-
-// deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
-func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
-	if it.fate == nil && t.skipsReplay(it.msg) {
-		t.ends[it] = skipped
-		return nil
-	}
-	if it.fate == nil && t.held[it.msg.Key] {
-		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
-		if err != nil {
-			return err
-		}
-		if !goesAhead {
-			t.ends[it] = parkedQueued
-			t.parked = append(t.parked, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
-			return nil
-		}
-	}
-	if it.fate == nil {
-		if it.begun.IsZero() {
-			it.begun = time.Now()
-		}
-		it.msg.Attempt = len(it.failures) + 1
-		t.effect = true
-		ended, err := t.apply(ctx, it.msg)
-		switch {
-		case err == nil:
-			t.ends[it] = ended
-			return nil
-		case ctx.Err() != nil:
-			return err
-		case t.how == alone:
-			t.failed = err
-			return err
-		case t.how == together:
-			return oneFailed(err) // the error will recur in the second run, and count then
-		case errors.Is(err, store.ErrUndone), t.store.Conflicted(err):
-			return err // later statements would run outside any transaction, or keep others waiting
-		}
-		t.judge(it, err, false)
-	}
-	t.parkOrDeadLetter(it)
-	return nil
-}
-
-// apply runs the handler of a message, within a savepoint if it needs one.
-func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ended end, err error) {
-	handle := func(ctx context.Context, tx Tx) (err error) {
-		ended, err = t.handle(ctx, tx, m, 0)
-		return err
-	}
-	switch t.how {
-	case together:
-		err = handle(ctx, t.tx)
-	case separate:
-		err = t.store.Savepoint(ctx, t.tx, func(ctx context.Context, tx Tx) error {
-			return safely(func() error { return handle(ctx, tx) })
-		})
-	default:
-		err = safely(func() error { return handle(ctx, t.tx) })
-	}
-	return ended, err
-}
-
-// parkOrDeadLetter adds a message to the transaction's parked or dead messages, by its fate.
-func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
-	f, now := it.fate, time.Now()
-	if f.dead {
-		t.ends[it] = deadLettered
-		t.dead = append(t.dead, store.DeadLetterRequest{
-			Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now), Discarded: f.discarded,
-		})
-		if f.discarded {
-			t.ends[it] = discarded
-			return
-		}
-		if t.cfg.OnDead == relay.HoldKey {
-			t.held[it.msg.Key] = it.msg.Key != ""
-		}
-		return
-	}
-	t.ends[it] = parkedFailed
-	t.parked = append(t.parked, store.ParkRequest{
-		Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(now), Cause: f.cause,
-	})
-	t.held[it.msg.Key] = it.msg.Key != ""
 }
 
 // writeFailed writes the parked and dead messages. A dead message that holds its key is written before the messages queued

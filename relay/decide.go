@@ -72,7 +72,7 @@ func (r *Relay) decided(p *partition, d *store.Decision, err error) {
 	case errors.Is(err, store.ErrLeaseLost):
 		r.leaseLost(p)
 	case err == nil:
-		r.cfg.Logger.Info("operator's decision was taken up", "relay", r.cfg.Name, "key", d.Key, "message", d.MessageID, "verb", d.Verb, "by", d.By)
+		r.cfg.Logger.Info("operator's decision is applied", "relay", r.cfg.Name, "key", d.Key, "message", d.MessageID, "verb", d.Verb, "by", d.By)
 	}
 	signal(r.dueWake)
 }

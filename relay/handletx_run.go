@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
@@ -52,6 +53,107 @@ func (r *Relay) transact(batch []*item, probe bool) {
 		r.observeSettled(nil, 1, time.Since(committing))
 	}
 	r.committed(p, batch, done, s, released, err, observed)
+}
+
+// handling runs the handlers of messages in their transaction.
+type handling struct {
+	*Relay
+	tx    transaction
+	batch []*item
+	begun time.Time
+	done  int // messages handled so far
+	// at is the message that an error is about, and together how many messages from it on it may be about.
+	at, together int
+}
+
+// all handles messages until none is left, or no time.
+func (h *handling) all(ctx context.Context) error {
+	for h.done < len(h.batch) && h.hasTime() {
+		if err := h.next(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasTime says whether there is time for another message. Those that were committed late are handled in any case.
+func (h *handling) hasTime() bool {
+	return h.done == 0 || h.done < schedule.Late(h.batch) || time.Since(h.begun) < h.cfg.LeaseTTL/3
+}
+
+// next handles a message, or those of a Batch.
+func (h *handling) next(ctx context.Context) error {
+	begin, msgs, end := h.following()
+	if begin == nil {
+		h.at, h.together = h.done, 1
+		return h.attempt(ctx, h.batch[h.done])
+	}
+	first := h.done
+	h.at, h.together = first, end-first
+	var b Batch
+	err := h.bounded(ctx, func(ctx context.Context) (err error) {
+		b, err = begin(h.tx.within(ctx), msgs)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ctx = context.WithValue(ctx, batchKey{}, b)
+	for h.done < end && h.hasTime() {
+		h.at, h.together = h.done, 1
+		if err := h.attempt(ctx, h.batch[h.done]); err != nil {
+			return err
+		}
+	}
+	h.at, h.together = first, h.done-first
+	return h.bounded(ctx, func(ctx context.Context) error { return b.End(h.tx.within(ctx)) })
+}
+
+// following returns what begins the Batch of the next messages, those that follow one another in it, and the index after them; nil for a
+// message without one. A message that is not due does not separate others.
+func (h *handling) following() (begin func(context.Context, []*postrider.Message) (Batch, error), msgs []*postrider.Message, end int) {
+	var b *txBatch
+	end = h.done
+	for i, it := range h.batch[h.done:] {
+		of := h.batches[it.Message.Type]
+		switch {
+		case it.NotDue && b != nil:
+			continue
+		case of == nil || b != nil && of != b || it.NotDue || it.Message.err != nil || it.Refused != nil || it.Message.foreign:
+			return begin, msgs, end
+		}
+		b, begin, msgs, end = of, of.begin, append(msgs, it.Message.Message), h.done+i+1
+	}
+	return begin, msgs, end
+}
+
+// attempt runs the handler of a message.
+func (h *handling) attempt(ctx context.Context, it *item) error {
+	switch {
+	case it.NotDue: // the transaction parks it
+		h.done++
+		return nil
+	case it.Message.err != nil:
+		return postrider.Dead(postrider.Undecodable, it.Message.err)
+	case it.Refused != nil:
+		return it.Refused
+	case it.Message.foreign:
+		return errForeign
+	}
+	m := *it.Message.Message // the handler may run again
+	m.Attempt = it.Attempts + 1
+	err := h.bounded(ctx, func(ctx context.Context) error { return h.handle(h.tx.within(ctx), &m) })
+	if err == nil {
+		h.done++
+	}
+	return err
+}
+
+// bounded calls f with the time of an attempt.
+func (h *handling) bounded(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, end := h.boundAttempt(ctx, time.Now())
+	defer end()
+	return f(ctx)
 }
 
 // rollback rolls back a transaction. If that fails, the connection is gone, and the transaction with it.

@@ -255,7 +255,7 @@ func TestLateMessageThatIsParkedIsNotReadFromTheLogToo(t *testing.T) {
 				b.start(two)
 				pass(10 * time.Minute)
 				want(t, "worked on when it was cut off", j.of(keys[0]), []string{late[0].ID})
-				want(t, "put aside", j.of(""), nil)
+				want(t, "parked", j.of(""), nil)
 			})
 		})
 	}

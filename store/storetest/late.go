@@ -122,7 +122,7 @@ func lateParked(e *env) {
 	w.settleRead()
 	w = w.takeOver("c")
 	if got := w.parkedFrom(keys[0], before).Sequences; len(got) != 0 {
-		e.t.Errorf("put aside, after the cursor has passed it: %v, want none", got)
+		e.t.Errorf("parked, after the cursor has passed it: %v, want none", got)
 	}
 }
 

@@ -1,0 +1,186 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
+)
+
+// deliverAll processes messages, in order.
+func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
+	each := func() error {
+		for t.done < len(fresh) {
+			if err := t.next(ctx, fresh[t.done:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if t.how != together {
+		return each()
+	}
+	err := safely(each) // once for all: a goroutine per message costs as much as a round trip
+	if _, panicked := errors.AsType[*relay.PanicError](err); panicked || errors.Is(err, protect.ErrGoexit) {
+		return oneFailed(err)
+	}
+	return err
+}
+
+// next processes a message, or those of a Batch.
+func (t *transaction[Tx]) next(ctx context.Context, rest []*item) error {
+	h, msgs := t.following(rest)
+	if h == nil {
+		return t.deliverNext(ctx, rest[0])
+	}
+	var b relay.Batch
+	if err := t.bounded(ctx, func(ctx context.Context) (err error) {
+		b, err = h.begin(ctx, t.tx, msgs)
+		return err
+	}); err != nil {
+		return err
+	}
+	within := context.WithValue(ctx, batchKey{}, b)
+	for _, it := range rest[:len(msgs)] {
+		if err := t.deliverNext(within, it); err != nil {
+			return err
+		}
+	}
+	return t.bounded(ctx, b.End)
+}
+
+// bounded calls a function for several messages with the time of an attempt.
+func (t *transaction[Tx]) bounded(ctx context.Context, f func(ctx context.Context) error) error {
+	bound := ctx
+	if limit := t.cfg.AttemptTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		bound, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
+		defer cancel()
+	}
+	err := f(bound)
+	if err != nil && ctx.Err() == nil {
+		return oneFailed(err) // the error will recur in the second run, and count then
+	}
+	return err
+}
+
+// deliverNext processes a message, if there is time for it.
+func (t *transaction[Tx]) deliverNext(ctx context.Context, it *item) error {
+	if t.done > 0 && time.Since(t.begun) >= t.cfg.batchTime() {
+		return errNoTime
+	}
+	err := t.deliver(ctx, it)
+	if err == nil {
+		t.done++
+	}
+	return err
+}
+
+// following returns the handler of the next messages, and those that follow one another in its Batch; nil for a message without one.
+// A message that has a savepoint has a Batch of its own.
+func (t *transaction[Tx]) following(rest []*item) (h *batchHandler[Tx], msgs []*postrider.Message) {
+	if t.how != together {
+		return nil, nil
+	}
+	for _, it := range rest {
+		seen := restored(it.msg)
+		of := t.batches[seen.Type]
+		if of == nil || h != nil && of != h || it.fate != nil {
+			break
+		}
+		h, msgs = of, append(msgs, seen)
+	}
+	return h, msgs
+}
+
+// deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
+func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
+	if it.fate == nil && t.skipsReplay(it.msg) {
+		t.ends[it] = skipped
+		return nil
+	}
+	if it.fate == nil && t.held[it.msg.Key] {
+		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
+		if err != nil {
+			return err
+		}
+		if !goesAhead {
+			t.ends[it] = parkedQueued
+			t.parked = append(t.parked, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
+			return nil
+		}
+	}
+	if it.fate == nil {
+		if it.begun.IsZero() {
+			it.begun = time.Now()
+		}
+		it.msg.Attempt = len(it.failures) + 1
+		t.effect = true
+		ended, err := t.apply(ctx, it.msg)
+		switch {
+		case err == nil:
+			t.ends[it] = ended
+			return nil
+		case ctx.Err() != nil:
+			return err
+		case t.how == alone:
+			t.failed = err
+			return err
+		case t.how == together:
+			return oneFailed(err) // the error will recur in the second run, and count then
+		case errors.Is(err, store.ErrUndone), t.store.Conflicted(err):
+			return err // later statements would run outside any transaction, or keep others waiting
+		}
+		t.judge(it, err, false)
+	}
+	t.parkOrDeadLetter(it)
+	return nil
+}
+
+// apply runs the handler of a message, within a savepoint if it needs one.
+func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ended end, err error) {
+	handle := func(ctx context.Context, tx Tx) (err error) {
+		ended, err = t.handle(ctx, tx, m, 0)
+		return err
+	}
+	switch t.how {
+	case together:
+		err = handle(ctx, t.tx)
+	case separate:
+		err = t.store.Savepoint(ctx, t.tx, func(ctx context.Context, tx Tx) error {
+			return safely(func() error { return handle(ctx, tx) })
+		})
+	default:
+		err = safely(func() error { return handle(ctx, t.tx) })
+	}
+	return ended, err
+}
+
+// parkOrDeadLetter adds a message to the transaction's parked or dead messages, by its fate.
+func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
+	f, now := it.fate, time.Now()
+	if f.dead {
+		t.ends[it] = deadLettered
+		t.dead = append(t.dead, store.DeadLetterRequest{
+			Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now), Discarded: f.discarded,
+		})
+		if f.discarded {
+			t.ends[it] = discarded
+			return
+		}
+		if t.cfg.OnDead == relay.HoldKey {
+			t.held[it.msg.Key] = it.msg.Key != ""
+		}
+		return
+	}
+	t.ends[it] = parkedFailed
+	t.parked = append(t.parked, store.ParkRequest{
+		Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(now), Cause: f.cause,
+	})
+	t.held[it.msg.Key] = it.msg.Key != ""
+}
