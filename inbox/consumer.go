@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -111,7 +112,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 	settler, _ := in.store.(store.TxSettler[Tx])
 	c := &Consumer[Tx]{
 		batches: make(map[string]*batchHandler[Tx]),
-		settler: settler, cfg: cfg, in: in, store: in.store, batcher: openerOf(in.store), subscriber: subscriber, caps: caps,
+		settler: settler, cfg: cfg, in: in, store: in.store, batcher: batcherOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
 		logs: make(map[string]logSeen),
 	}
@@ -263,26 +264,9 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 
 // finish waits for running transactions until StopTimeout, and then cancels them.
 func (c *Consumer[Tx]) finish() error {
-	idle := make(chan struct{})
-	go func() { defer close(idle); c.workers.Wait() }()
-	timeout := time.NewTimer(c.cfg.StopTimeout)
-	defer timeout.Stop()
-	var cut error
-	select {
-	case <-idle:
-		return nil
-	case <-c.calls.Done():
-		cut = fmt.Errorf("consumer %s: transactions under way were cancelled; their messages will be delivered again", c.cfg.Name)
-	case <-timeout.C:
-		cut = fmt.Errorf("consumer %s: transactions under way did not end within %s and were cancelled; their messages will "+
-			"be delivered again", c.cfg.Name, c.cfg.StopTimeout)
-	}
-	c.endCalls()
-	grace := time.NewTimer(time.Second)
-	defer grace.Stop()
-	select { // a handler that ignores its context cannot be waited for
-	case <-idle:
-	case <-grace.C:
+	cut := attempt.Finish(c.calls, c.endCalls, &c.workers, "transactions", c.cfg.StopTimeout)
+	if cut != nil {
+		cut = fmt.Errorf("consumer %s: %w", c.cfg.Name, cut)
 	}
 	return cut
 }

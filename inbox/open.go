@@ -10,8 +10,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// openerOf returns the store as a store.BeginBatcher, or a fallback that runs the steps one by one.
-func openerOf[Tx any](s store.Inbox[Tx]) store.BeginBatcher[Tx] {
+// batcherOf returns the store as a store.BeginBatcher, or a fallback that runs the steps one by one.
+func batcherOf[Tx any](s store.Inbox[Tx]) store.BeginBatcher[Tx] {
 	if o, ok := s.(store.BeginBatcher[Tx]); ok {
 		return o
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
@@ -270,29 +271,11 @@ func (r *Relay) finish(ctx context.Context, settled <-chan struct{}) error {
 	r.mu.Lock()
 	r.changed.Broadcast()
 	r.mu.Unlock()
-	idle := make(chan struct{})
-	go func() { defer close(idle); r.workers.Wait() }()
-
-	var cut error
-	timeout := time.NewTimer(r.cfg.StopTimeout)
-	defer timeout.Stop()
-	select {
-	case <-idle:
-	case <-r.calls.Done():
-		cut = fmt.Errorf("relay %s: calls under way were cancelled; their messages will be delivered again", r.cfg.Name)
-	case <-timeout.C:
-		cut = fmt.Errorf("relay %s: calls under way did not end within %s and were cancelled; their messages will be "+
-			"delivered again", r.cfg.Name, r.cfg.StopTimeout)
+	cut := attempt.Finish(r.calls, r.endCalls, &r.workers, "calls", r.cfg.StopTimeout)
+	if cut != nil {
+		cut = fmt.Errorf("relay %s: %w", r.cfg.Name, cut)
 	}
 	r.endCalls()
-	if cut != nil {
-		grace := time.NewTimer(time.Second)
-		defer grace.Stop()
-		select { // a call that ignores its context cannot be waited for
-		case <-idle:
-		case <-grace.C:
-		}
-	}
 	r.mu.Lock()
 	for _, p := range r.partitions {
 		p.Withdraw()
@@ -320,7 +303,7 @@ func (r *Relay) leave(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL/3)
 	defer cancel()
 	if err := r.store.Leave(bounded, r.cfg.Name, r.owner); err != nil {
-		r.cfg.Logger.Warn("relay could not give its leases back; they end by themselves", "relay", r.cfg.Name, "error", err)
+		r.cfg.Logger.Warn("relay could not release its leases; they end by themselves", "relay", r.cfg.Name, "error", err)
 	}
 }
 
