@@ -1,6 +1,7 @@
 package stored
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -35,4 +36,31 @@ func Position(consumer, id string, rev int64, body []byte, ago time.Duration) (s
 	}
 	p.Partition, p.Number, p.Moved = strings.TrimPrefix(id, PositionsOf(consumer)), rev, max(ago, 0)
 	return p, nil
+}
+
+// FirstPosition returns the position that a statement selects, nil if there is none; see Positions.
+func FirstPosition(ctx context.Context, q Query, consumer, text string, args ...any) (*store.LogPosition, error) {
+	found, err := Positions(ctx, q, consumer, text, args...)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// MovePosition stores a position. first inserts it: kind, ID, body; next replaces the one with the number before: kind, ID, body, number.
+// between are parameters before the body.
+func (t Tx) MovePosition(ctx context.Context, first, next, consumer string, p store.LogPosition, between ...any) error {
+	body, err := PositionBody(p)
+	if err != nil {
+		return err
+	}
+	text, args := first, append([]any{KindPosition, PositionID(consumer, p.Partition)}, append(between, body)...)
+	if p.Number > 1 {
+		text, args = next, append(args, p.Number-1)
+	}
+	n, err := t.Exec(ctx, text, args...)
+	if err == nil && n == 0 {
+		err = store.ErrPositionMoved
+	}
+	return err
 }

@@ -82,7 +82,7 @@ func (r records) LockHeld(_ context.Context, name, key string) (store.HeldInfo, 
 func (r records) ResumeHeld(_ context.Context, info store.HeldInfo) error {
 	_, set, h, err := r.db.held(info.Relay, info.Key)
 	if err == nil {
-		set.letGo(h, now())
+		set.resumeKey(h, now())
 	}
 	return err
 }

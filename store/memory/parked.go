@@ -102,8 +102,8 @@ func (p *parkedSet) take(seq int64) *parkedRow {
 	return r
 }
 
-// letGo makes a held key due at once, with its first queued message as the blocking message.
-func (p *parkedSet) letGo(h *heldRow, at time.Time) {
+// resumeKey makes a held key due at once, with its first queued message as the blocking message.
+func (p *parkedSet) resumeKey(h *heldRow, at time.Time) {
 	h.undecided, h.next = false, at
 	p.findHead(h)
 }

@@ -85,7 +85,7 @@ func (r records) Resolve(_ context.Context, numbers []int64, how store.Resolutio
 		l.close(store.DeadDiscarded, how.By, how.Reason, at)
 		parked := r.db.relay(l.Relay).parked[l.Partition]
 		if h := parked.waitsFor(l); h != nil {
-			parked.letGo(h, at)
+			parked.resumeKey(h, at)
 		}
 	}
 	return nil

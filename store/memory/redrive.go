@@ -87,7 +87,7 @@ func (db *database) redrive(l *deadRow, id int64, by string, at time.Time) {
 	}
 	parked.put(row)
 	if h != nil {
-		parked.letGo(h, at)
+		parked.resumeKey(h, at)
 		h.cause = ""
 		if h.seq == l.Message.Sequence {
 			h.reason, h.attempts = store.ParkRedriven, 0

@@ -222,7 +222,7 @@ func (p *parkedSet) release(keys []string, at time.Time) []string {
 	for _, key := range keys {
 		h := p.held[key]
 		if h != nil && len(p.waiting[key]) > 0 {
-			p.letGo(h, at)
+			p.resumeKey(h, at)
 			continue
 		}
 		delete(p.held, key)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -107,7 +106,7 @@ func ahead(position int64, missing gaps) string {
 	return fresh
 }
 
-// standing is the cursor of a relay in a partition.
+// cursorOfRelay is the cursor of a relay in a partition.
 type cursorOfRelay struct {
 	relay     string
 	partition int
@@ -118,13 +117,13 @@ type cursorOfRelay struct {
 func (t txn) cursorsOfRelays(ctx context.Context) ([]cursorOfRelay, error) {
 	var out []cursorOfRelay
 	err := t.each(ctx, allPlacesSQL, nil, func(rows *sql.Rows) error {
-		var st cursorOfRelay
+		var c cursorOfRelay
 		var text string
-		err := rows.Scan(&st.relay, &st.partition, &st.position, &text)
+		err := rows.Scan(&c.relay, &c.partition, &c.position, &text)
 		if err == nil {
-			st.gaps, err = parseGaps(text)
+			c.gaps, err = parseGaps(text)
 		}
-		out = append(out, st)
+		out = append(out, c)
 		return err
 	})
 	return out, err
@@ -139,15 +138,14 @@ func (t txn) checkIdle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, st := range all {
+	for _, c := range all {
 		var undelivered bool
-		text := strings.Replace(undeliveredSQL, `%s`, ahead(st.position, st.gaps), 1)
-		if err := t.get(ctx, text, []any{st.relay, st.partition}, &undelivered); err != nil {
+		text := strings.Replace(undeliveredSQL, `%s`, ahead(c.position, c.gaps), 1)
+		if err := t.get(ctx, text, []any{c.relay, c.partition}, &undelivered); err != nil {
 			return err
 		}
 		if undelivered {
-			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"remove it if it is gone for good", store.ErrUndelivered, st.relay, st.partition)
+			return stored.Undelivered(c.relay, c.partition)
 		}
 	}
 	return nil
@@ -155,16 +153,7 @@ func (t txn) checkIdle(ctx context.Context) error {
 
 // checkStopped makes sure that no process of a relay ("" for any relay) is alive.
 func (t txn) checkStopped(ctx context.Context, name string) error {
-	var relayName, owner, host string
-	err := t.get(ctx, livingSQL, []any{name, t.now}, &relayName, &owner, &host)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		store.ErrAlive, owner, relayName, host)
+	return stored.CheckStopped(ctx, t.query, livingSQL, name, t.now)
 }
 
 const (
@@ -267,12 +256,15 @@ func (r records) CheckStopped(ctx context.Context, name string) error {
 	return r.checkStopped(ctx, name)
 }
 
+// removeRelaySQLs remove what is stored about a relay.
+var removeRelaySQLs = []string{
+	`DELETE FROM {prefix}held WHERE relay = ?`, `DELETE FROM {prefix}decisions WHERE relay = ?`,
+	`DELETE FROM {prefix}cursors WHERE relay = ?`, `DELETE FROM {prefix}relays WHERE relay = ?`,
+	`DELETE FROM {prefix}relay_filters WHERE relay = ?`, `DELETE FROM {prefix}unrouted WHERE relay = ?`,
+}
+
 // RemoveRelay implements store.HeldWriter.
 func (r records) RemoveRelay(ctx context.Context, name string) error {
-	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
-		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := r.asTx().ExecAll(ctx, removeRelaySQLs, name)
+	return err
 }

@@ -214,16 +214,7 @@ func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (fo
 
 // Resolve implements store.Writer.
 func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolution) error {
-	for _, number := range numbers {
-		resolve := r.discard
-		if how.State == store.DeadRedriven {
-			resolve = r.redrive
-		}
-		if err := resolve(ctx, r.chosen[number], how); err != nil {
-			return fmt.Errorf("dead letter %d: %w", number, err)
-		}
-	}
-	return nil
+	return stored.Resolve(ctx, r.chosen, numbers, how, r.discard, r.redrive)
 }
 
 func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution) error {
@@ -232,7 +223,7 @@ func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution
 	}
 	waits, err := r.waitsFor(ctx, l)
 	if err == nil && waits {
-		_, err = r.letGo(ctx, l.relay, l.key)
+		_, err = r.resumeKey(ctx, l.relay, l.key)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func (r records) LockHeld(ctx context.Context, name, key string) (store.HeldInfo
 
 // ResumeHeld implements store.HeldWriter.
 func (r records) ResumeHeld(ctx context.Context, h store.HeldInfo) error {
-	_, err := r.letGo(ctx, h.Relay, h.Key)
+	_, err := r.resumeKey(ctx, h.Relay, h.Key)
 	return err
 }
 

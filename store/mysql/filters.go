@@ -2,7 +2,6 @@ package mysqlstore
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
@@ -111,17 +110,7 @@ func (s *Store) registered(ctx context.Context, name string, owner store.Owner, 
 
 // filters returns the filters in effect, by relay.
 func (t txn) filters(ctx context.Context) (map[string][]string, error) {
-	out := make(map[string][]string)
-	err := t.each(ctx, filtersSQL, []any{"", "", filterKept}, func(rows *sql.Rows) error {
-		var name, text string
-		if err := rows.Scan(&name, &text); err != nil {
-			return err
-		}
-		topics, err := stored.ParseTopics(text)
-		out[name] = topics
-		return err
-	})
-	return out, err
+	return stored.Filters(ctx, t.query, filtersSQL, "", "", filterKept)
 }
 
 // countUnrouted adds a settlement's counts of messages that no relay takes.

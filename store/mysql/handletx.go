@@ -26,7 +26,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st s
 	if len(st.Parked)+len(st.Dead)+len(st.Held)+len(st.Release)+len(st.Unrouted) == 0 {
 		return nil, s.commitMoved(ctx, tx, name, st)
 	}
-	err = s.consume("settle in a transaction", tx, func(t txn) error {
+	err = s.within("settle in a transaction", tx, func(t txn) error {
 		if err := stillBegun(ctx, t.on); err != nil {
 			return err
 		}

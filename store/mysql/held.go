@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -26,17 +25,7 @@ const (
 
 // hold holds a key or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h store.HeldKey) error {
-	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
-	if h.UntilDecided {
-		var open bool
-		if err := t.get(ctx, isOpenSQL, []any{name, partition, h.Sequence}, &open); err != nil {
-			return err
-		}
-		due = sql.Null[int64]{V: t.now, Valid: !open}
-	}
-	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
-		t.now, due)
-	return err
+	return t.asTx().Hold(ctx, isOpenSQL, holdSQL, name, partition, h, t.now)
 }
 
 // release releases keys that have no queued messages, and returns those that are no longer held.
@@ -62,7 +51,7 @@ func (t txn) releaseKey(ctx context.Context, name, key string) (gone bool, err e
 	if err != nil || held == nil {
 		return err == nil, err
 	}
-	waits, err := t.letGo(ctx, name, key)
+	waits, err := t.resumeKey(ctx, name, key)
 	if err != nil || waits {
 		return false, err
 	}
@@ -70,9 +59,9 @@ func (t txn) releaseKey(ctx context.Context, name, key string) (gone bool, err e
 	return err == nil, err
 }
 
-// letGo makes a locked held key due at once, with the first of its queued messages as the blocking message, and reports whether
+// resumeKey makes a locked held key due at once, with the first of its queued messages as the blocking message, and reports whether
 // there is one.
-func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
+func (t txn) resumeKey(ctx context.Context, name, key string) (waits bool, err error) {
 	if waits, err = t.findHead(ctx, name, key); err == nil {
 		_, err = t.exec(ctx, dueNowSQL, t.now, name, key)
 	}
@@ -97,16 +86,5 @@ func (t txn) lockHeld(ctx context.Context, name, key string) (*lockedKey, error)
 
 // findHead makes the first queued message of a key its blocking message, and reports whether there is one.
 func (t txn) findHead(ctx context.Context, name, key string) (bool, error) {
-	var seq int64
-	var reason string
-	var attempts int
-	err := t.get(ctx, nextHeadSQL, []any{name, key}, &seq, &reason, &attempts)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	_, err = t.exec(ctx, newHeadSQL, name, key, seq, reason, attempts)
-	return true, err
+	return t.asTx().FindHead(ctx, nextHeadSQL, newHeadSQL, name, key)
 }

@@ -17,12 +17,21 @@ import (
 
 var _ store.Inbox[*sql.Tx] = (*Store)(nil)
 
-// consume runs f in a user's transaction.
-func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
+// within runs f in a user's transaction.
+func (s *Store) within(doing string, tx *sql.Tx, f func(txn) error) error {
 	if tx == nil {
 		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
 	}
 	return s.inTransaction(doing, f(txn{s: s, on: tx}))
+}
+
+// find is within for a function with a result.
+func find[T any](s *Store, doing string, tx *sql.Tx, f func(txn) (T, error)) (out T, err error) {
+	err = s.within(doing, tx, func(t txn) error {
+		out, err = f(t)
+		return err
+	})
+	return out, err
 }
 
 const (
@@ -75,7 +84,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 		}
 	}
 	out := make([]store.ClaimResult, len(msgs))
-	err := s.consume("claim messages", tx, func(t txn) error {
+	err := s.within("claim messages", tx, func(t txn) error {
 		if len(msgs) == 0 {
 			return nil
 		}
@@ -127,12 +136,10 @@ func distinct(texts []string) []string {
 }
 
 // HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
-	err = s.consume("look for held keys", tx, func(t txn) error {
-		held, err = t.heldAmong(ctx, consumer, keys)
-		return err
+func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
+	return find(s, "look for held keys", tx, func(t txn) ([]string, error) {
+		return t.heldAmong(ctx, consumer, keys)
 	})
-	return held, err
 }
 
 const (
@@ -162,7 +169,7 @@ const (
 
 // Watermark implements store.Ledger.
 func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
-	err = s.consume("read a watermark", tx, func(t txn) error {
+	err = s.within("read a watermark", tx, func(t txn) error {
 		mark := []any{consumer, at.Partition, at.Incarnation}
 		if _, err := t.exec(ctx, makeMarkSQL, mark...); err != nil {
 			return err
@@ -181,7 +188,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 
 // SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
-	return s.consume("move a watermark", tx, func(t txn) error {
+	return s.within("move a watermark", tx, func(t txn) error {
 		var moved, n int64
 		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Incarnation}, &moved, &n); err != nil {
 			return err
@@ -189,20 +196,15 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, moved+1); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Incarnation, n+1, at.Offset, at.Mark, store.RememberedMoves,
-			append([]byte{}, consumed...))
-		return err
+		return t.asTx().NoteMove(ctx, noteMarkSQL, consumer, at, n+1, consumed)
 	})
 }
 
 // Consumed implements store.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
-	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		digests, err := stored.Column[[]byte](ctx, t.query, consumedSQL, consumer, at.Partition, at.Incarnation, at.Offset)
-		out = slices.Concat(digests...)
-		return err
+func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) ([]byte, error) {
+	return find(s, "look for what was consumed", tx, func(t txn) ([]byte, error) {
+		return stored.Consumed(ctx, t.query, consumedSQL, consumer, at)
 	})
-	return out, err
 }
 
 const (
@@ -214,19 +216,19 @@ const (
 )
 
 // Version implements store.Ledger.
-func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (v int64, err error) {
-	err = s.consume("read an aggregate version", tx, func(t txn) error {
+func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (int64, error) {
+	return find(s, "read an aggregate version", tx, func(t txn) (v int64, err error) {
 		if _, err := t.exec(ctx, makeVersionSQL, consumer, key); err != nil {
-			return err
+			return 0, err
 		}
-		return t.get(ctx, versionSQL, []any{consumer, key}, &v)
+		err = t.get(ctx, versionSQL, []any{consumer, key}, &v)
+		return v, err
 	})
-	return v, err
 }
 
 // SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
-	return s.consume("note an aggregate version", tx, func(t txn) error {
+	return s.within("note an aggregate version", tx, func(t txn) error {
 		_, err := t.exec(ctx, setVersionSQL, consumer, key, version)
 		return err
 	})

@@ -60,7 +60,7 @@ type toPark struct {
 
 // Park implements store.Parker.
 func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
-	return s.consume("park messages", tx, func(t txn) error {
+	return s.within("park messages", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []
 
 // DeadLetter implements store.Parker.
 func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	return s.consume("write dead letters", tx, func(t txn) error {
+	return s.within("write dead letters", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ const (
 // Take implements store.Parker.
 func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (store.TakeResult, error) {
 	var taken store.TakeResult
-	err := s.consume("take a parked message", tx, func(t txn) error {
+	err := s.within("take a parked message", tx, func(t txn) error {
 		var since int64
 		err := t.get(ctx, lockTakenSQL, []any{consumer, m.Sequence, m.ID}, &since)
 		if err != nil {

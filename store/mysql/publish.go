@@ -297,13 +297,7 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 			written[id] = true
 		}
 	}
-	var out []string
-	for _, id := range ids {
-		if written[id] {
-			out = append(out, id)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !written[id] }), nil
 }
 
 const publishedSQL = `SELECT seq, ` + messageColumns + ` FROM {prefix}log WHERE %s ORDER BY seq`

@@ -15,11 +15,15 @@ var _ store.Records = (*Store)(nil)
 type records struct {
 	txn
 	stored.HeldReader
+	stored.LogReader
 	chosen map[int64]chosenDead // by number, those of the last LockDead
 }
 
 func (t txn) records() records {
-	return records{txn: t, HeldReader: stored.NewHeldReader(t.query, t.s.held), chosen: make(map[int64]chosenDead)}
+	return records{
+		txn: t, HeldReader: stored.NewHeldReader(t.query, t.s.held), LogReader: stored.NewLogReader(t.query, &logStatements, t.filters),
+		chosen: make(map[int64]chosenDead),
+	}
 }
 
 // View implements store.Records.

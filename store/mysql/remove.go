@@ -47,22 +47,16 @@ func (r records) RemoveKept(ctx context.Context, name string, limit int) (int, e
 		return 0, store.ErrRegistered
 	}
 	numbers, err := stored.Column[int64](ctx, r.txn.query, numbersOfSQL, name, limit)
-	for _, text := range []string{removeEditsSQL, removeNumbersSQL} {
-		if err == nil && len(numbers) > 0 {
-			_, err = r.exec(ctx, text, numbers)
-		}
-	}
-	n := int64(len(numbers))
-	for _, text := range removeKeptSQLs {
-		if err == nil {
-			var removed int64
-			removed, err = r.exec(ctx, text, name, limit)
-			n += removed
-		}
+	if err == nil && len(numbers) > 0 {
+		_, err = r.asTx().ExecAll(ctx, []string{removeEditsSQL, removeNumbersSQL}, numbers)
 	}
 	if err != nil {
 		return 0, err
 	}
-	removed, err := r.exec(ctx, removePositionsSQL, name, stored.KindPosition, stored.PositionsOf(name))
-	return int(n + removed), err
+	n, err := r.asTx().ExecAll(ctx, removeKeptSQLs, name, limit)
+	if err != nil {
+		return 0, err
+	}
+	positions, err := r.exec(ctx, removePositionsSQL, name, stored.KindPosition, stored.PositionsOf(name))
+	return len(numbers) + int(n+positions), err
 }

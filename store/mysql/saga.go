@@ -69,7 +69,7 @@ func (t txn) instances(ctx context.Context, text string, args ...any) ([]store.S
 
 // LoadSagas implements store.SagaStore.
 func (s *Store) LoadSagas(ctx context.Context, tx *sql.Tx, runs []string) (out []store.SagaInstance, err error) {
-	err = s.consume("load sagas", tx, func(t txn) error {
+	err = s.within("load sagas", tx, func(t txn) error {
 		out, err = t.instances(ctx, loadSagasSQL, runs)
 		return err
 	})
@@ -78,7 +78,7 @@ func (s *Store) LoadSagas(ctx context.Context, tx *sql.Tx, runs []string) (out [
 
 // FindSagas implements store.SagaStore.
 func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaLookup) (out []string, err error) {
-	err = s.consume("find sagas", tx, func(t txn) error {
+	err = s.within("find sagas", tx, func(t txn) error {
 		out, err = stored.FindSagas(ctx, t.query, lookups, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
 		return err
 	})
@@ -98,7 +98,7 @@ func (s *Store) CreateSagas(ctx context.Context, tx *sql.Tx, starts []store.Saga
 	}
 	slices.SortStableFunc(sorted, func(a, b int) int { return strings.Compare(starts[a].ID, starts[b].ID) })
 	existing := make([]*store.SagaInstance, len(starts))
-	err := s.consume("create sagas", tx, func(t txn) (err error) {
+	err := s.within("create sagas", tx, func(t txn) (err error) {
 		for _, n := range sorted {
 			if existing[n], err = t.createSaga(ctx, starts[n]); err != nil {
 				return fmt.Errorf("instance %s: %w", starts[n].ID, err)
@@ -142,7 +142,7 @@ func (t txn) createSaga(ctx context.Context, st store.SagaStart) (*store.SagaIns
 
 // SetSagaVersion implements store.SagaStore.
 func (s *Store) SetSagaVersion(ctx context.Context, tx *sql.Tx, run string, version int, hash string) error {
-	return s.consume("set the version of a saga", tx, func(t txn) error {
+	return s.within("set the version of a saga", tx, func(t txn) error {
 		var saga string
 		if err := t.get(ctx, sagaOfSQL, []any{run}, &saga); errors.Is(err, sql.ErrNoRows) {
 			return store.ErrNoSaga
@@ -174,7 +174,7 @@ func (t txn) existingSaga(ctx context.Context, st store.SagaStart, lock string) 
 // SaveSagas implements store.SagaStore.
 func (s *Store) SaveSagas(ctx context.Context, tx *sql.Tx, changes []store.SagaChange) error {
 	changes = slices.SortedFunc(slices.Values(changes), func(a, b store.SagaChange) int { return strings.Compare(a.Run, b.Run) })
-	return s.consume("save sagas", tx, func(t txn) error {
+	return s.within("save sagas", tx, func(t txn) error {
 		if slices.ContainsFunc(changes, func(c store.SagaChange) bool { return len(c.Transitions) == 0 }) {
 			return fmt.Errorf("%w: a change has no transition", store.ErrSagaMoved)
 		}

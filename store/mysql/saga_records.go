@@ -42,7 +42,7 @@ func compareSteps(a, b store.SagaStep) int {
 func (s *Store) LockSagaRecords(ctx context.Context, tx *sql.Tx, participant string, steps []store.SagaStep) ([]store.SagaRecord, time.Time, error) {
 	sorted := slices.Compact(slices.SortedFunc(slices.Values(steps), compareSteps))
 	records, now := make(map[store.SagaStep]store.SagaRecord), int64(0)
-	err := s.consume("lock records of sagas", tx, func(t txn) error {
+	err := s.within("lock records of sagas", tx, func(t txn) error {
 		if len(sorted) == 0 {
 			return nil
 		}
@@ -74,7 +74,7 @@ func (s *Store) LockSagaRecords(ctx context.Context, tx *sql.Tx, participant str
 
 // SaveSagaRecords implements store.SagaRecords.
 func (s *Store) SaveSagaRecords(ctx context.Context, tx *sql.Tx, participant string, records []store.SagaRecord) error {
-	return s.consume("save records of sagas", tx, func(t txn) error {
+	return s.within("save records of sagas", tx, func(t txn) error {
 		for _, r := range records {
 			text, args := dropRecordSQL, []any{participant, r.Run, r.Step}
 			if r.State != store.SagaStepNone {
@@ -92,7 +92,7 @@ func (s *Store) SaveSagaRecords(ctx context.Context, tx *sql.Tx, participant str
 
 // CloseSagaRuns implements store.SagaRecords.
 func (s *Store) CloseSagaRuns(ctx context.Context, tx *sql.Tx, participant string, runs []string) error {
-	return s.consume("close the runs of sagas", tx, func(t txn) error {
+	return s.within("close the runs of sagas", tx, func(t txn) error {
 		_, err := t.exec(ctx, closeRunsSQL, participant, slices.Sorted(slices.Values(runs)))
 		return err
 	})

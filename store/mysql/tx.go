@@ -101,6 +101,9 @@ func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, er
 	return t.on.QueryContext(ctx, text)
 }
 
+// asTx returns the transaction for what stores share.
+func (t txn) asTx() stored.Tx { return stored.Tx{Query: t.query, Exec: t.exec} }
+
 func (t txn) get(ctx context.Context, text string, args []any, dest ...any) error {
 	return stored.Query(t.query).Get(ctx, text, args, dest...)
 }

@@ -36,8 +36,8 @@ on conflict (relay, key) do update set seq = excluded.seq, reason = excluded.rea
 )
 select name from free`
 
-	// letGoSQL makes the keys that are still held due at once.
-	letGoSQL = mineSQL + `
+	// resumeKeysSQL makes the keys that are still held due at once.
+	resumeKeysSQL = mineSQL + `
 update {held} h set next_attempt_at = clock_timestamp(), ` + newHeadSQL + `
 from mine m cross join ` + heldPlaceSQL + `
 left join lateral (` + firstWaitingSQL + ` and p.partition = m.part and p.key = m.name ` + firstOnlySQL + `) w on true

@@ -48,7 +48,7 @@ type statements struct {
 	newFilter, useFilter, fenceOthers, filters, countUnrouted        string
 	move, fence, parkFromLog, parkAgain, deadFromLog, deadFromParked string
 	lockHeld                                                         string
-	removed, hold, releaseKeys, letGo, latest                        string
+	removed, hold, releaseKeys, resumeKeys, latest                   string
 	applied, notHeld, noneMissing, openDecisions                     string
 	settlePlan, txPlan, acquirePlan                                  string
 	inboxStatements
@@ -71,7 +71,7 @@ func newStatements(n names, bound string) statements {
 		parkFromLog: n.expand(parkFromLogSQL), parkAgain: n.expand(parkAgainSQL),
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
 		lockHeld: n.expand(lockHeldSQL),
-		removed:  n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), letGo: n.expand(letGoSQL), latest: n.expand(latestSQL),
+		removed:  n.expand(removedSQL), hold: n.expand(holdSQL), releaseKeys: n.expand(releaseKeysSQL), resumeKeys: n.expand(resumeKeysSQL), latest: n.expand(latestSQL),
 		settlePlan: qualify(settlePlanSQL + bound), txPlan: qualify(txPlanSQL + bound), acquirePlan: qualify(acquirePlanSQL + bound),
 		inboxStatements: newInboxStatements(n), sagaStatements: newSagaStatements(n),
 	}

@@ -274,7 +274,7 @@ func (s *Store) keySteps(name string, in *settleInput, released *[]string) []ste
 		}
 		*released, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
-	}}, step{sql: s.sql.letGo, args: args})
+	}}, step{sql: s.sql.resumeKeys, args: args})
 }
 
 // oneText makes a text storable: UTF-8 without NUL, at most limit bytes. Causes and reasons come from any source.

@@ -56,8 +56,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 		var partition int
 		err := t.get(ctx, anyUndeliveredSQL, nil, &name, &partition)
 		if err == nil {
-			return fmt.Errorf("%w: %s in partition %d; run it until its backlog is 0 while nothing is published, then stop it; or "+
-				"remove it if it is gone for good", store.ErrUndelivered, name, partition)
+			return stored.Undelivered(name, partition)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -75,16 +74,7 @@ func (s *Store) Repartition(ctx context.Context, n int) error {
 
 // checkStopped fails if a process of a relay ("" for any) is alive.
 func (t txn) checkStopped(ctx context.Context, name string) error {
-	var relayName, owner, host string
-	err := t.get(ctx, livingSQL, []any{name, t.now}, &relayName, &owner, &host)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %s of relay %s on host %s; stop it, or wait until its lease has ended if it was killed",
-		store.ErrAlive, owner, relayName, host)
+	return stored.CheckStopped(ctx, t.query, livingSQL, name, t.now)
 }
 
 func (t txn) repartition(ctx context.Context, n int) error {
@@ -177,12 +167,15 @@ func (r records) CheckStopped(ctx context.Context, name string) error {
 	return r.checkStopped(ctx, name)
 }
 
+// removeRelaySQLs remove what is stored about a relay.
+var removeRelaySQLs = []string{
+	`DELETE FROM {prefix}held WHERE relay = ?`, `DELETE FROM {prefix}decisions WHERE relay = ?`,
+	`DELETE FROM {prefix}cursors WHERE relay = ?`, `DELETE FROM {prefix}relays WHERE relay = ?`,
+	`DELETE FROM {prefix}relay_filters WHERE relay = ?`, `DELETE FROM {prefix}unrouted WHERE relay = ?`,
+}
+
 // RemoveRelay implements store.HeldWriter.
 func (r records) RemoveRelay(ctx context.Context, name string) error {
-	for _, table := range []string{"held", "decisions", "cursors", "relays", "relay_filters", "unrouted"} {
-		if _, err := r.exec(ctx, `DELETE FROM {prefix}`+table+` WHERE relay = ?`, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := r.asTx().ExecAll(ctx, removeRelaySQLs, name)
+	return err
 }

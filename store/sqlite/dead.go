@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/postrider/postrider/internal/stored"
@@ -175,16 +174,7 @@ func (r records) LockDead(ctx context.Context, q store.DeadQuery, below int) (fo
 
 // Resolve implements store.Writer.
 func (r records) Resolve(ctx context.Context, numbers []int64, how store.Resolution) error {
-	for _, number := range numbers {
-		resolve := r.discard
-		if how.State == store.DeadRedriven {
-			resolve = r.redrive
-		}
-		if err := resolve(ctx, r.chosen[number], how); err != nil {
-			return fmt.Errorf("dead letter %d: %w", number, err)
-		}
-	}
-	return nil
+	return stored.Resolve(ctx, r.chosen, numbers, how, r.discard, r.redrive)
 }
 
 func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution) error {
@@ -195,6 +185,6 @@ func (r records) discard(ctx context.Context, l chosenDead, how store.Resolution
 	if err := r.get(ctx, waitsForSQL, []any{l.relay, l.key, l.seq}, &head); err != nil || !head {
 		return err
 	}
-	_, err := r.letGo(ctx, l.relay, l.key)
+	_, err := r.resumeKey(ctx, l.relay, l.key)
 	return err
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
@@ -82,17 +81,7 @@ func (t txn) register(ctx context.Context, name string, owner store.Owner, ttl t
 
 // filters returns those in effect, by relay.
 func (t txn) filters(ctx context.Context) (map[string][]string, error) {
-	out := make(map[string][]string)
-	err := t.each(ctx, filtersSQL, []any{t.counted()}, func(rows *sql.Rows) error {
-		var name, text string
-		if err := rows.Scan(&name, &text); err != nil {
-			return err
-		}
-		topics, err := stored.ParseTopics(text)
-		out[name] = topics
-		return err
-	})
-	return out, err
+	return stored.Filters(ctx, t.query, filtersSQL, t.counted())
 }
 
 // filter returns that of a relay.

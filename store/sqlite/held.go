@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -26,24 +24,14 @@ const (
 
 // hold holds a key, or changes why it is held.
 func (t txn) hold(ctx context.Context, name string, partition int, h store.HeldKey) error {
-	due := sql.Null[int64]{V: t.now + h.After.Microseconds(), Valid: true}
-	if h.UntilDecided {
-		var open bool
-		if err := t.get(ctx, isOpenSQL, []any{name, partition, h.Sequence}, &open); err != nil {
-			return err
-		}
-		due = sql.Null[int64]{V: t.now, Valid: !open}
-	}
-	_, err := t.exec(ctx, holdSQL, name, h.Key, partition, h.Sequence, string(h.Reason), stored.Cause(h.Cause), h.Attempts,
-		t.now, due)
-	return err
+	return t.asTx().Hold(ctx, isOpenSQL, holdSQL, name, partition, h, t.now)
 }
 
 // release releases the keys that have no queued messages and returns those that are no longer held.
 func (t txn) release(ctx context.Context, name string, st *store.Settlement) ([]string, error) {
 	var released []string
 	for _, key := range st.Release {
-		waits, err := t.letGo(ctx, name, key)
+		waits, err := t.resumeKey(ctx, name, key)
 		if err != nil {
 			return nil, fmt.Errorf("release key %q: %w", key, err)
 		}
@@ -71,9 +59,9 @@ func (t txn) notHeld(ctx context.Context, name string, keys []string) ([]string,
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return holding[key] }), nil
 }
 
-// letGo makes a key due at once, if it is held, with its first queued message as the blocking one, and reports whether there is
+// resumeKey makes a key due at once, if it is held, with its first queued message as the blocking one, and reports whether there is
 // one.
-func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error) {
+func (t txn) resumeKey(ctx context.Context, name, key string) (waits bool, err error) {
 	if waits, err = t.findHead(ctx, name, key); err != nil {
 		return false, err
 	}
@@ -83,16 +71,5 @@ func (t txn) letGo(ctx context.Context, name, key string) (waits bool, err error
 
 // findHead makes the first queued message of a key its blocking message, and reports whether there is one.
 func (t txn) findHead(ctx context.Context, name, key string) (bool, error) {
-	var seq int64
-	var reason string
-	var attempts int
-	err := t.get(ctx, nextHeadSQL, []any{name, key}, &seq, &reason, &attempts)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	_, err = t.exec(ctx, newHeadSQL, name, key, seq, reason, attempts)
-	return true, err
+	return t.asTx().FindHead(ctx, nextHeadSQL, newHeadSQL, name, key)
 }

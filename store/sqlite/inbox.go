@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -61,7 +60,7 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 		ids[i], keys[i] = c.ID, c.Key
 	}
 	out := make([]store.ClaimResult, len(msgs))
-	err := s.consume("claim messages", tx, func(t txn) error {
+	err := s.within("claim messages", tx, func(t txn) error {
 		fresh, err := stored.Column[string](ctx, t.query, claimSQL, consumer, list(ids), t.now)
 		if err != nil {
 			return err
@@ -81,12 +80,10 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 }
 
 // HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) (held []string, err error) {
-	err = s.consume("look for held keys", tx, func(t txn) error {
-		held, err = stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
-		return err
+func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
+	return find(s, "look for held keys", tx, func(t txn) ([]string, error) {
+		return stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
 	})
-	return held, err
 }
 
 const (
@@ -110,7 +107,7 @@ const (
 
 // Watermark implements store.Ledger.
 func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
-	err = s.consume("read a watermark", tx, func(t txn) error {
+	err = s.within("read a watermark", tx, func(t txn) error {
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
@@ -125,7 +122,7 @@ func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at p
 
 // SetWatermark implements store.Ledger.
 func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
-	return s.consume("move a watermark", tx, func(t txn) error {
+	return s.within("move a watermark", tx, func(t txn) error {
 		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, t.now); err != nil {
 			return err
 		}
@@ -133,20 +130,15 @@ func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, a
 		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Incarnation}, &n); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, noteMarkSQL, consumer, at.Partition, at.Incarnation, n+1, at.Offset, at.Mark, store.RememberedMoves,
-			append([]byte{}, consumed...))
-		return err
+		return t.asTx().NoteMove(ctx, noteMarkSQL, consumer, at, n+1, consumed)
 	})
 }
 
 // Consumed implements store.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (out []byte, err error) {
-	err = s.consume("look for what was consumed", tx, func(t txn) error {
-		digests, err := stored.Column[[]byte](ctx, t.query, consumedSQL, consumer, at.Partition, at.Incarnation, at.Offset)
-		out = slices.Concat(digests...)
-		return err
+func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) ([]byte, error) {
+	return find(s, "look for what was consumed", tx, func(t txn) ([]byte, error) {
+		return stored.Consumed(ctx, t.query, consumedSQL, consumer, at)
 	})
-	return out, err
 }
 
 const (
@@ -156,19 +148,19 @@ const (
 )
 
 // Version implements store.Ledger.
-func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (v int64, err error) {
-	err = s.consume("read an aggregate version", tx, func(t txn) error {
+func (s *Store) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (int64, error) {
+	return find(s, "read an aggregate version", tx, func(t txn) (v int64, err error) {
 		if _, err := t.exec(ctx, lockSQL); err != nil {
-			return err
+			return 0, err
 		}
-		return stored.OrNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
+		err = stored.OrNone(t.get(ctx, versionSQL, []any{consumer, key}, &v))
+		return v, err
 	})
-	return v, err
 }
 
 // SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
-	return s.consume("note an aggregate version", tx, func(t txn) error {
+	return s.within("note an aggregate version", tx, func(t txn) error {
 		_, err := t.exec(ctx, setVersionSQL, consumer, key, version)
 		return err
 	})
@@ -212,7 +204,7 @@ func (t txn) nextSequences(ctx context.Context, n int) (seq int64, err error) {
 
 // Park implements store.Parker.
 func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
-	return s.consume("park messages", tx, func(t txn) error {
+	return s.within("park messages", tx, func(t txn) error {
 		seq, err := t.nextSequences(ctx, len(parked))
 		if err != nil {
 			return err
@@ -286,7 +278,7 @@ const deadLetterSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + mess
 
 // DeadLetter implements store.Parker.
 func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	return s.consume("write dead letters", tx, func(t txn) error {
+	return s.within("write dead letters", tx, func(t txn) error {
 		seq, err := t.nextSequences(ctx, len(dead))
 		if err != nil {
 			return err
@@ -322,7 +314,7 @@ const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? AND id =
 // Take implements store.Parker.
 func (s *Store) Take(ctx context.Context, tx *sql.Tx, consumer string, m *postrider.Message) (store.TakeResult, error) {
 	var taken store.TakeResult
-	err := s.consume("take a parked message", tx, func(t txn) error {
+	err := s.within("take a parked message", tx, func(t txn) error {
 		var at int64
 		err := t.get(ctx, takeSQL, []any{consumer, m.Sequence, m.ID}, &at)
 		if taken.Found = err == nil; taken.Found {

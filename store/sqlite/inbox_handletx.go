@@ -21,7 +21,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx *sql.Tx, name string, st s
 	if tx == nil {
 		return nil, store.ErrNoTransaction
 	}
-	err = s.consume("settle in a transaction", tx, func(t txn) error {
+	err = s.within("settle in a transaction", tx, func(t txn) error {
 		if err := s.incarnation.replaced(); err != nil {
 			return err
 		}

@@ -37,6 +37,8 @@ const (
 var replayedColumns = strings.NewReplacer("{replayed}",
 	strings.Replace(messageColumns, "headers", "iif(json_valid(headers), json_patch(headers, ?4), headers)", 1))
 
+var logStatements = stored.LogStatements{End: logEndSQL, Position: logPositionSQL, Parked: countAllParkedSQL}
+
 // Logged implements store.LogReader.
 func (r records) Logged(ctx context.Context, q store.LogQuery) (store.LogPage, error) {
 	page := store.LogPage{Last: q.UpTo}
@@ -52,30 +54,6 @@ func (r records) Logged(ctx context.Context, q store.LogQuery) (store.LogPage, e
 		page.Last = page.Messages[n-1].Sequence
 	}
 	return page, err
-}
-
-// LogEnd implements store.LogReader.
-func (r records) LogEnd(ctx context.Context) (seq int64, err error) {
-	err = r.get(ctx, logEndSQL, nil, &seq)
-	return seq, err
-}
-
-// LogPosition implements store.LogReader.
-func (r records) LogPosition(ctx context.Context, relay string) (seq int64, err error) {
-	err = r.get(ctx, logPositionSQL, []any{relay}, &seq)
-	return seq, err
-}
-
-// RelayTopics implements store.LogReader.
-func (r records) RelayTopics(ctx context.Context, relay string) ([]string, error) {
-	all, err := r.filters(ctx)
-	return all[relay], err
-}
-
-// CountAllParked implements store.LogReader.
-func (r records) CountAllParked(ctx context.Context, relay string, limit int) (n int, err error) {
-	err = r.get(ctx, countAllParkedSQL, []any{relay, limit}, &n)
-	return n, err
 }
 
 // ParkReplayed implements store.LogWriter: nobody else writes until the transaction ends.

@@ -13,37 +13,20 @@ const (
 	positionsSQL = `SELECT id, rev, body, ?3 - at FROM {prefix}records WHERE kind = ?1 AND substr(id, 1, length(?2)) = ?2 ORDER BY id`
 	// The first position is inserted, and every later one must follow its predecessor.
 	firstPositionSQL = `INSERT INTO {prefix}records (kind, id, at, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`
-	nextPositionSQL  = `UPDATE {prefix}records SET rev = rev + 1, at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5 - 1`
+	nextPositionSQL  = `UPDATE {prefix}records SET rev = rev + 1, at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5`
 )
 
 // Position implements store.Positions.
-func (s *Store) Position(ctx context.Context, tx *sql.Tx, consumer, partition string) (p *store.LogPosition, err error) {
-	err = s.consume("read a position", tx, func(t txn) error {
-		found, err := stored.Positions(ctx, t.query, consumer, positionSQL, stored.KindPosition, stored.PositionID(consumer, partition), t.now)
-		if len(found) > 0 {
-			p = &found[0]
-		}
-		return err
+func (s *Store) Position(ctx context.Context, tx *sql.Tx, consumer, partition string) (*store.LogPosition, error) {
+	return find(s, "read a position", tx, func(t txn) (*store.LogPosition, error) {
+		return stored.FirstPosition(ctx, t.query, consumer, positionSQL, stored.KindPosition, stored.PositionID(consumer, partition), t.now)
 	})
-	return p, err
 }
 
 // MovePosition implements store.Positions.
 func (s *Store) MovePosition(ctx context.Context, tx *sql.Tx, consumer string, p store.LogPosition) error {
-	body, err := stored.PositionBody(p)
-	if err != nil {
-		return err
-	}
-	return s.consume("move a position", tx, func(t txn) error {
-		text, args := firstPositionSQL, []any{stored.KindPosition, stored.PositionID(consumer, p.Partition), t.now, body}
-		if p.Number > 1 {
-			text, args = nextPositionSQL, append(args, p.Number)
-		}
-		n, err := t.exec(ctx, text, args...)
-		if err == nil && n == 0 {
-			err = store.ErrPositionMoved
-		}
-		return err
+	return s.within("move a position", tx, func(t txn) error {
+		return t.asTx().MovePosition(ctx, firstPositionSQL, nextPositionSQL, consumer, p, t.now)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/postrider/postrider"
@@ -227,13 +228,7 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	if err != nil {
 		return nil, s.inTransaction("look up written messages", err)
 	}
-	var out []string
-	for _, id := range ids {
-		if written[id] {
-			out = append(out, id)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !written[id] }), nil
 }
 
 const publishedSQL = `SELECT seq, ` + messageColumns + ` FROM {prefix}log WHERE seq >= ?1 ORDER BY seq`

@@ -48,7 +48,7 @@ func (r records) redrive(ctx context.Context, l chosenDead, how store.Resolution
 	if _, err := r.exec(ctx, redrivenHeadSQL, l.relay, l.key, l.seq, reason); err != nil {
 		return err
 	}
-	_, err = r.letGo(ctx, l.relay, l.key)
+	_, err = r.resumeKey(ctx, l.relay, l.key)
 	return err
 }
 

@@ -57,7 +57,7 @@ func (t txn) instances(ctx context.Context, text string, args ...any) ([]store.S
 
 // change runs part of a user's transaction that holds the write lock.
 func (s *Store) change(ctx context.Context, doing string, tx *sql.Tx, f func(txn) error) error {
-	return s.consume(doing, tx, func(t txn) error {
+	return s.within(doing, tx, func(t txn) error {
 		if _, err := t.exec(ctx, lockSQL); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (s *Store) LoadSagas(ctx context.Context, tx *sql.Tx, runs []string) (out [
 
 // FindSagas implements store.SagaStore.
 func (s *Store) FindSagas(ctx context.Context, tx *sql.Tx, lookups []store.SagaLookup) (out []string, err error) {
-	err = s.consume("find sagas", tx, func(t txn) error {
+	err = s.within("find sagas", tx, func(t txn) error {
 		out, err = stored.FindSagas(ctx, t.query, lookups, runOfIDSQL, runOfKeySQL, runOfAliasSQL)
 		return err
 	})

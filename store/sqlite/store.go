@@ -46,14 +46,10 @@ func New(db *sql.DB, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkSchema(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.readPartitions(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.prepare(ctx); err != nil {
-		return nil, err
+	for _, step := range []func(context.Context) error{s.checkSchema, s.readPartitions, s.prepare} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

@@ -57,6 +57,9 @@ func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, er
 	return t.tx.QueryContext(ctx, t.s.expand(text), args...)
 }
 
+// asTx returns the transaction for what stores share.
+func (t txn) asTx() stored.Tx { return stored.Tx{Query: t.query, Exec: t.exec} }
+
 func (t txn) get(ctx context.Context, text string, args []any, dest ...any) error {
 	return stored.Query(t.query).Get(ctx, text, args, dest...)
 }
@@ -122,13 +125,22 @@ func (s *Store) transact(ctx context.Context, doing string, d durability, f func
 	}))
 }
 
-// consume runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
+// within runs part of a user's transaction. There is only one writer, so nothing here waits for another transaction: Begin has
 // taken the write lock, and a transaction that the user began takes it with its first write.
-func (s *Store) consume(doing string, tx *sql.Tx, f func(txn) error) error {
+func (s *Store) within(doing string, tx *sql.Tx, f func(txn) error) error {
 	if tx == nil {
 		return fmt.Errorf("%s: %w", doing, store.ErrNoTransaction)
 	}
 	return s.inTransaction(doing, f(txn{s: s, tx: tx, now: s.now()}))
+}
+
+// find is within for a function with a result.
+func find[T any](s *Store, doing string, tx *sql.Tx, f func(txn) (T, error)) (out T, err error) {
+	err = s.within(doing, tx, func(t txn) error {
+		out, err = f(t)
+		return err
+	})
+	return out, err
 }
 
 // relax makes commits on a connection not wait for the disk, until restore is called.
