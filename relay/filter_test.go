@@ -124,18 +124,18 @@ func TestFilterAfterACrashAndARollback(t *testing.T) {
 		}
 		inEffect("before the new version", "a")
 		owner := store.Owner{ID: "crashing", Topics: []string{"a", "b"}}
-		beat := func() {
+		heartbeat := func() {
 			if _, err := b.store.Heartbeat(t.Context(), "r", owner, 15*time.Second); err != nil {
 				t.Fatal(err)
 			}
 		}
-		beat()
+		heartbeat()
 		inEffect("after a crash of the new version", "a", "b")
 		pass(store.FilterKept)
 		if got := b.status().Topics; !slices.Equal(got, []string{"a"}) {
 			t.Errorf("topics in effect an hour after the crash: %v", got)
 		}
-		beat()
+		heartbeat()
 		if err := b.store.Leave(t.Context(), "r", owner); err != nil {
 			t.Fatal(err)
 		}

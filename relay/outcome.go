@@ -11,10 +11,11 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// The reasons for which a relay dead-letters a message itself.
+// The reasons for which a relay dead-letters or discards a message itself.
 const (
 	AttemptsExhausted = "attempts exhausted"
-	NoHandler         = "no handler" // for longer than Config.UnhandledFor
+	NoHandler         = "no handler"    // for longer than Config.UnhandledFor
+	IgnoredError      = "ignored error" // discarded because of Policy.Discard
 )
 
 // The waits of unhandled messages: doubling between these bounds.

@@ -25,9 +25,6 @@ type Policy struct {
 	Discard func(err error) bool
 }
 
-// IgnoredError is the reason of messages that are discarded because of Policy.Discard.
-const IgnoredError = "ignored error"
-
 // Fixed returns a Policy.Wait that is always the same.
 func Fixed(wait time.Duration) func(attempt int, err error) time.Duration {
 	return func(int, error) time.Duration { return wait }

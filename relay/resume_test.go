@@ -23,7 +23,7 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 		lost, released := &trap{op: "Acquire", done: true}, &trap{op: "Release", done: true}
 		b := faulty(t, func(op string, done bool) error { return errors.Join(lost.fault(op, done), released.fault(op, done)) })
 		other := store.Owner{ID: "b"}
-		beat := func() error {
+		heartbeat := func() error {
 			_, err := b.store.Heartbeat(ctx, "r", other, 15*time.Second)
 			for _, id := range []string{"c", "d"} {
 				_, more := b.store.Heartbeat(ctx, "r", store.Owner{ID: id}, 15*time.Second)
@@ -36,7 +36,7 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 		b.start(r)
 		pass(time.Second)
 
-		lost.spring = func() error { return errors.Join(beat(), errAnswerLost) }
+		lost.spring = func() error { return errors.Join(heartbeat(), errAnswerLost) }
 		lost.armed.Store(true)
 		var leases []store.Lease
 		released.spring = func() (err error) {
@@ -66,7 +66,7 @@ func TestReleasedPartitionIsNotResumed(t *testing.T) {
 				t.Errorf("partition 0 was granted to %s while its last owner may be at work", p.Owner)
 			}
 		}
-		if err := beat(); err != nil {
+		if err := heartbeat(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -146,7 +146,7 @@ func (s *Subscription) watchLoop() {
 		case <-tick.C:
 		}
 		now := time.Now()
-		silent := now.Sub(s.health.lastBeat())
+		silent := now.Sub(s.health.lastConfirmed())
 		if silent >= s.cfg.SessionTimeout*3/4 {
 			s.suspend()
 		}
@@ -199,7 +199,7 @@ func (s *Subscription) suspend() {
 
 // resume records that the group confirmed the membership after asked, and continues if the member was suspended.
 func (s *Subscription) resume(asked time.Time) {
-	s.health.beat(asked)
+	s.health.confirm(asked)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.suspended {

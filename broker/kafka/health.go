@@ -19,11 +19,11 @@ type health struct {
 	tell func()
 	cuts atomic.Int64 // number of failed fetches
 
-	mu      sync.Mutex
-	failing time.Time // start of the current series of errors; zero if the last request succeeded
-	err     error
-	beaten  time.Time // last time that the group confirmed the membership
-	asking  bool      // Subscription.isMember waits for an answer, which it evaluates itself
+	mu        sync.Mutex
+	failing   time.Time // start of the current series of errors; zero if the last request succeeded
+	err       error
+	confirmed time.Time // last time that the group confirmed the membership
+	asking    bool      // Subscription.isMember waits for an answer, which it evaluates itself
 }
 
 var (
@@ -59,7 +59,7 @@ func (h *health) OnBrokerE2E(meta kgo.BrokerMetadata, key int16, e2e kgo.BrokerE
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if key == joinKey || key == syncKey || key == heartbeatKey && !h.asking {
-		h.beaten = time.Now()
+		h.confirmed = time.Now()
 	}
 	h.failing, h.err = time.Time{}, nil
 }
@@ -77,11 +77,11 @@ func (h *health) failed(err error) {
 	}
 }
 
-func (h *health) beat(now time.Time) {
+func (h *health) confirm(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now.After(h.beaten) {
-		h.beaten = now
+	if now.After(h.confirmed) {
+		h.confirmed = now
 	}
 }
 
@@ -92,11 +92,11 @@ func (h *health) ask(asking bool) {
 	h.asking = asking
 }
 
-// lastBeat returns the last time that the group confirmed the membership.
-func (h *health) lastBeat() time.Time {
+// lastConfirmed returns the last time that the group confirmed the membership.
+func (h *health) lastConfirmed() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.beaten
+	return h.confirmed
 }
 
 // unreachable returns the last error if no broker has answered for patience, at most once per patience; otherwise nil.

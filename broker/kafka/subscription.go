@@ -66,7 +66,7 @@ func newSubscription(cfg SubscriberConfig, unread map[string]int32) *Subscriptio
 	s := &Subscription{cfg: cfg, unread: unread, started: make(chan struct{}), changed: make(chan struct{})}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.health.tell = s.wake
-	s.health.beat(time.Now())
+	s.health.confirm(time.Now())
 	return s
 }
 

@@ -48,6 +48,7 @@ var bannedNames = []word{
 	{regexp.MustCompile(`\b(doubt|doubtful)\b`), "uncertain"},
 	{regexp.MustCompile(`\bverdicts?\b`), "outcome"},
 	{regexp.MustCompile(`\b(lanes?|mend|mended|anew|standing|standings)\b`), "queue, fix, again, result"},
+	{regexp.MustCompile(`\bbeats?\b`), "heartbeat"},
 }
 
 // allowedNames are names with another meaning: a dead letter, a character, and the epoch of a leader as Kafka has it.

@@ -7,46 +7,38 @@ import (
 
 // LogReader is what store.LogReader has except Logged, for stores over database/sql.
 type LogReader struct {
-	q   Query
-	sql *LogStatements
-	// filters returns the filters in effect, by relay.
-	filters func(ctx context.Context) (map[string][]string, error)
-}
-
-// LogStatements are the statements of a LogReader.
-type LogStatements struct {
-	End      string // the highest sequence
-	Position string // the highest sequence that a relay has delivered: relay
-	Parked   string // counts parked messages: relay, limit
-}
-
-// NewLogReader returns a reader.
-func NewLogReader(q Query, statements *LogStatements, filters func(ctx context.Context) (map[string][]string, error)) LogReader {
-	return LogReader{q: q, sql: statements, filters: filters}
+	Query Query
+	// EndSQL selects the highest sequence, PositionSQL the highest that a relay has delivered; ParkedSQL counts its parked messages,
+	// up to a limit.
+	EndSQL, PositionSQL, ParkedSQL string
+	// Filters returns the filters in effect, by relay.
+	Filters func(ctx context.Context) (map[string][]string, error)
 }
 
 // LogEnd implements store.LogReader.
-func (r LogReader) LogEnd(ctx context.Context) (seq int64, err error) {
-	err = r.q.Get(ctx, r.sql.End, nil, &seq)
-	return seq, err
+func (r LogReader) LogEnd(ctx context.Context) (int64, error) {
+	return value[int64](ctx, r.Query, r.EndSQL)
 }
 
 // LogPosition implements store.LogReader.
-func (r LogReader) LogPosition(ctx context.Context, relay string) (seq int64, err error) {
-	err = r.q.Get(ctx, r.sql.Position, []any{relay}, &seq)
-	return seq, err
+func (r LogReader) LogPosition(ctx context.Context, relay string) (int64, error) {
+	return value[int64](ctx, r.Query, r.PositionSQL, relay)
 }
 
 // RelayTopics implements store.LogReader.
 func (r LogReader) RelayTopics(ctx context.Context, relay string) ([]string, error) {
-	all, err := r.filters(ctx)
+	all, err := r.Filters(ctx)
 	return all[relay], err
 }
 
 // CountAllParked implements store.LogReader.
-func (r LogReader) CountAllParked(ctx context.Context, relay string, limit int) (n int, err error) {
-	err = r.q.Get(ctx, r.sql.Parked, []any{relay, limit}, &n)
-	return n, err
+func (r LogReader) CountAllParked(ctx context.Context, relay string, limit int) (int, error) {
+	return value[int](ctx, r.Query, r.ParkedSQL, relay, limit)
+}
+
+func value[T any](ctx context.Context, q Query, text string, args ...any) (v T, err error) {
+	err = q.Get(ctx, text, args, &v)
+	return v, err
 }
 
 // Filters returns the topic filters in effect, by relay, that a statement selects.

@@ -50,7 +50,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 	if err != nil {
 		return store.View{}, err
 	}
-	beat := func() (n int64, err error) {
+	heartbeat := func() (n int64, err error) {
 		err = s.again(ctx, func() (err error) {
 			n, err = s.pooled().exec(ctx, heartbeatSQL, name, owner.ID, topics, filterKept, s.number(), owner.Host, owner.Version,
 				ttl.Microseconds(), destination)
@@ -58,7 +58,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 		})
 		return n, err
 	}
-	n, err := beat()
+	n, err := heartbeat()
 	if err == nil && n == 0 {
 		t := s.pooled()
 		if err = t.look(ctx); err == nil {
@@ -66,7 +66,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 		}
 		if err == nil && topics != "" {
 			if err = s.register(ctx, name, owner, topics, ttl); err == nil {
-				n, err = beat()
+				n, err = heartbeat()
 			}
 		}
 		if err == nil && n == 0 {

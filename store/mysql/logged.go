@@ -45,8 +45,6 @@ const (
 var replayedColumns = strings.NewReplacer("{replayed}", strings.Replace(messageColumns, "headers",
 	"IF(JSON_VALID(CONVERT(headers USING utf8mb4)), JSON_MERGE_PATCH(CONVERT(headers USING utf8mb4), CONVERT(?4 USING utf8mb4)), headers)", 1))
 
-var logStatements = stored.LogStatements{End: logEndSQL, Position: logPositionSQL, Parked: countAllParkedSQL}
-
 // Logged implements store.LogReader.
 func (r records) Logged(ctx context.Context, q store.LogQuery) (store.LogPage, error) {
 	places := make(map[int]place)

@@ -64,11 +64,11 @@ func (s *Store) Heartbeat(ctx context.Context, name string, owner store.Owner, t
 	if err != nil {
 		return store.View{}, err
 	}
-	beat := func() (store.View, bool, error) { return s.heartbeat(ctx, name, owner, topics, destination, ttl, n) }
-	v, registered, err := beat()
+	heartbeat := func() (store.View, bool, error) { return s.heartbeat(ctx, name, owner, topics, destination, ttl, n) }
+	v, registered, err := heartbeat()
 	if err == nil && !registered {
 		if err = s.register(ctx, name, owner, topics, ttl); err == nil {
-			v, registered, err = beat()
+			v, registered, err = heartbeat()
 		}
 		if err == nil && !registered {
 			err = errNotRegistered
@@ -84,7 +84,7 @@ var errNotRegistered = errors.New("the relay's filter was removed meanwhile")
 func (s *Store) heartbeat(
 	ctx context.Context, name string, owner store.Owner, topics, destination string, ttl time.Duration, n int,
 ) (v store.View, registered bool, err error) {
-	beat := func(on querier) (store.View, error) {
+	heartbeat := func(on querier) (store.View, error) {
 		rows, err := on.Query(ctx, s.sql.heartbeat, name, owner.ID, owner.Host, owner.Version, ttl.Microseconds(), n, topics,
 			destination)
 		if err != nil {
@@ -113,7 +113,7 @@ func (s *Store) heartbeat(
 	}
 	v, err = retry(func() (v store.View, err error) {
 		err = s.heartbeats.run(ctx, ttl/2, func(on querier) (err error) {
-			v, err = beat(on)
+			v, err = heartbeat(on)
 			return err
 		})
 		return v, err

@@ -167,7 +167,7 @@ func TestHeartbeatWaitsForNoWork(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, dsn(t), postgres.Config{}, 2)
 	owner := store.Owner{ID: "a"}
-	beat := func() {
+	heartbeat := func() {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -176,12 +176,12 @@ func TestHeartbeatWaitsForNoWork(t *testing.T) {
 		}
 	}
 	conns := []*pgxpool.Conn{take(t, b.pool), take(t, b.pool)}
-	beat()
+	heartbeat()
 	if _, err := conns[0].Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity where query like '%' || $1 || '%relays%'
 		and pid <> pg_backend_pid() and state = 'idle'`, b.config.Schema); err != nil {
 		t.Fatal(err)
 	}
-	beat()
+	heartbeat()
 }
 
 func take(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {

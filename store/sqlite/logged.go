@@ -37,8 +37,6 @@ const (
 var replayedColumns = strings.NewReplacer("{replayed}",
 	strings.Replace(messageColumns, "headers", "iif(json_valid(headers), json_patch(headers, ?4), headers)", 1))
 
-var logStatements = stored.LogStatements{End: logEndSQL, Position: logPositionSQL, Parked: countAllParkedSQL}
-
 // Logged implements store.LogReader.
 func (r records) Logged(ctx context.Context, q store.LogQuery) (store.LogPage, error) {
 	page := store.LogPage{Last: q.UpTo}

@@ -20,8 +20,10 @@ type records struct {
 
 func (t txn) records() records {
 	return records{
-		txn: t, HeldReader: stored.NewHeldReader(t.query, &heldStatements), LogReader: stored.NewLogReader(t.query, &logStatements, t.filters),
-		chosen: make(map[int64]chosenDead),
+		txn: t, chosen: make(map[int64]chosenDead), HeldReader: stored.NewHeldReader(t.query, &heldStatements),
+		LogReader: stored.LogReader{
+			Query: t.query, EndSQL: logEndSQL, PositionSQL: logPositionSQL, ParkedSQL: countAllParkedSQL, Filters: t.filters,
+		},
 	}
 }
 

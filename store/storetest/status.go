@@ -199,11 +199,11 @@ func statusDestination(e *env) {
 	o := owner("a")
 	down := store.Destination{State: store.DestinationDown, For: time.Hour, Error: "no route to host \x00\xff", NextTry: time.Minute}
 	o.Destination = down
-	beat := func() {
+	heartbeat := func() {
 		_, err := e.Heartbeat(e.ctx, "r", o, longTTL)
 		e.must(err, "heartbeat")
 	}
-	beat()
+	heartbeat()
 	_, err := e.Acquire(e.ctx, "r", owner("a"), store.AcquireRequest{Claims: claims(0), TTL: longTTL})
 	e.must(err, "acquire")
 	e.clockMoves(5 * time.Millisecond)
@@ -228,7 +228,7 @@ func statusDestination(e *env) {
 	}
 	o.Destination = store.Destination{}
 	o.Gate = store.Gate{Closed: true, On: "payment.charge", For: time.Hour, NextTry: time.Minute}
-	beat()
+	heartbeat()
 	if got := shown(); got != (store.Destination{}) {
 		e.t.Errorf("destination is shown as %+v; nobody knows", got)
 	}
