@@ -91,10 +91,21 @@ func (s *logSource[Tx]) follow() {
 		case <-s.changed:
 		case <-list.C:
 			if parts, err := s.log.Partitions(s.ctx); err == nil {
-				s.mu.Lock()
-				s.parts = parts
-				s.mu.Unlock()
+				s.list(parts)
 			}
+		}
+	}
+}
+
+// list notes which partitions the log has, and ends the runs of others.
+func (s *logSource[Tx]) list(parts []postrider.LogPartition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parts = parts
+	for name, run := range s.runs {
+		if !slices.ContainsFunc(parts, func(p postrider.LogPartition) bool { return p.Name == name }) {
+			run.abandon()
+			delete(s.runs, name)
 		}
 	}
 }
@@ -294,18 +305,28 @@ func (s *logSource[Tx]) Close(ctx context.Context) error {
 }
 
 // keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash. A partition
-// that the log does not have any more is not read again; its position would keep all IDs forever.
+// that the log does not have any more is not read again; its position would keep all IDs forever. But partitions that have none begin with
+// that of earlier ones.
 func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
 	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range positions {
 		p := &positions[i]
-		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return part.Name == p.Partition }) {
+		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return beginsWith(part, p, positions) }) {
 			longer = max(longer, p.Moved+p.Open)
 		}
 	}
 	return longer, err
+}
+
+// beginsWith reports whether reading a partition of a log begins with a position: its own, or an earlier one until it has its own.
+func beginsWith(part postrider.LogPartition, p *store.LogPosition, positions []store.LogPosition) bool {
+	if part.Name == p.Partition {
+		return true
+	}
+	return slices.Contains(part.Before, p.Partition) &&
+		!slices.ContainsFunc(positions, func(own store.LogPosition) bool { return own.Partition == part.Name })
 }
 
 // watchedStore is the store of the consumer's relay. It tells the source of a log which leases the relay gets and gives back.
