@@ -31,9 +31,9 @@ var logBrokers = map[string]logBroker{
 		return natsbroker.OpenSubscriber(ctx, url, natsbroker.SubscriberConfig{Config: natsbroker.Config{Stream: "ACCOUNTS"}})
 	}},
 	byPartitions: {
-		options: "?stream=ACCOUNTS&dedupe_window=100ms&partitioned=true",
+		options: "?stream=PARTITIONED&dedupe_window=100ms&partitioned=true",
 		read: func(ctx context.Context, url string) (postrider.Subscriber, error) {
-			cfg := natsbroker.Config{Stream: "ACCOUNTS", Partitioned: true} // it may be the first
+			cfg := natsbroker.Config{Stream: "PARTITIONED", Partitioned: true, DedupeWindow: shortestDedupe}
 			return natsbroker.OpenSubscriber(ctx, url, natsbroker.SubscriberConfig{Config: cfg})
 		},
 	},
