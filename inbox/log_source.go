@@ -29,6 +29,7 @@ type logSource[Tx any] struct {
 	// finished is closed when no transaction for a new message runs or will run.
 	finished chan struct{}
 	changed  chan struct{} // signals a change of the leases
+	divided  chan struct{} // signals that the partitions have changed
 	ctx      context.Context
 	end      context.CancelFunc
 	ended    chan struct{} // closed when follow has ended
@@ -52,7 +53,7 @@ func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], e
 	}
 	s := &logSource[Tx]{
 		c: c, log: log, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
-		changed: make(chan struct{}, 1), ended: make(chan struct{}),
+		changed: make(chan struct{}, 1), divided: make(chan struct{}, 1), ended: make(chan struct{}),
 		held: make(map[int]string), runs: make(map[string]*logRun[Tx]), failing: make(map[string]bool),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
@@ -89,16 +90,20 @@ func (s *logSource[Tx]) follow() {
 		case <-s.ctx.Done():
 			return
 		case <-s.changed:
+		case <-s.divided:
+			s.list()
 		case <-list.C:
-			if parts, err := s.log.Partitions(s.ctx); err == nil {
-				s.list(parts)
-			}
+			s.list()
 		}
 	}
 }
 
 // list notes which partitions the log has, and ends the runs of others.
-func (s *logSource[Tx]) list(parts []postrider.LogPartition) {
+func (s *logSource[Tx]) list() {
+	parts, err := s.log.Partitions(s.ctx)
+	if err != nil {
+		return // it is tried again
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parts = parts
@@ -177,9 +182,11 @@ func (r *logRun[Tx]) abandon() {
 	}
 }
 
-func (s *logSource[Tx]) tell() {
+func (s *logSource[Tx]) tell() { signal(s.changed) }
+
+func signal(c chan struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -233,6 +240,7 @@ func (s *logSource[Tx]) state(ctx context.Context, name string) (postrider.LogPa
 			return p, nil
 		}
 	}
+	signal(s.divided)
 	return postrider.LogPartition{}, postrider.Unavailable(fmt.Errorf("%w: %s", errNoPartition, name))
 }
 

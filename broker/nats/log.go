@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,16 +73,6 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 	return listed(parts, names), nil
 }
 
-// listed returns the partitions with these names, or all without names.
-func listed(parts []postrider.LogPartition, names []string) []postrider.LogPartition {
-	return slices.DeleteFunc(parts, func(p postrider.LogPartition) bool { return len(names) > 0 && !slices.Contains(names, p.Name) })
-}
-
-// setOf returns the number of the set that a partition of the log is, or wholeStream.
-func (s *Subscriber) setOf(partition string) int {
-	return slices.Index(setNames(s.cfg.Stream), partition)
-}
-
 // ReadLog implements postrider.Log. It reads by an ephemeral consumer that needs no acknowledgements.
 func (s *Subscriber) ReadLog(ctx context.Context, p postrider.LogPartition, after int64) (postrider.LogReader, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
@@ -115,6 +104,7 @@ type logReader struct {
 	asked      int           // how many more messages the pull request may deliver
 	last       uint64        // consumer sequence
 	at, passed uint64        // stream sequences: of what was read last, and up to which the server has looked
+	gap        bool          // the last messages do not follow one another
 	ended      error
 }
 
@@ -195,7 +185,7 @@ func (r *logReader) Read(ctx context.Context, limit, maxBytes int) ([]*postrider
 		select {
 		case m := <-r.arrived:
 			silence.Reset(pullSilence)
-			out := r.take(m, limit)
+			out := r.whole(ctx, r.take(m, limit))
 			if len(out) == 0 && r.passed > r.at && r.ended == nil {
 				out = r.nothing(ctx)
 			}
@@ -261,6 +251,7 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 		r.ended = err
 		return nil
 	}
+	r.gap = r.gap || meta.Sequence.Stream != r.at+1
 	r.last, r.asked, r.at = r.last+1, max(r.asked-1, 0), meta.Sequence.Stream
 	out := &postrider.Delivery{Position: postrider.Position{
 		Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
@@ -273,40 +264,6 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 		out.Raw = m.Data
 	}
 	return out
-}
-
-// filters returns the subjects to read. For a set, these are also all those without a partition, of which it drops the messages of other
-// sets, unless the stream no longer takes such messages and has none after the position: a server needs several times as long to look for
-// two filters as for one.
-func (r *logReader) filters(ctx context.Context) ([]string, error) {
-	plain := r.s.cfg.filters()
-	if r.set == wholeStream {
-		return plain, nil
-	}
-	filters, both := r.s.cfg.filtersOfSet(digits[r.set:r.set+1]), strings.HasSuffix(r.part.Term, termOfBoth)
-	for _, subject := range plain {
-		if both {
-			break
-		}
-		last, err := r.s.lastOf(ctx, subject)
-		if err != nil {
-			return nil, err
-		}
-		both = last > r.at
-	}
-	if both {
-		filters = append(filters, plain...)
-	}
-	return filters, nil
-}
-
-// isOfOtherSet reports whether a message without a partition in its subject belongs to another set.
-func (r *logReader) isOfOtherSet(subject string, m *postrider.Message) bool {
-	if r.set == wholeStream {
-		return false
-	}
-	_, partitioned, _ := r.s.cfg.topic(subject)
-	return !partitioned && setOf(m) != r.set
 }
 
 // answered handles the end of a pull request, or a heartbeat.

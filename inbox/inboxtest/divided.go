@@ -7,24 +7,30 @@ import "testing"
 func Divided[Tx any](t *testing.T, h Harness[Tx], whole, parts Source, divide func(t testing.TB)) {
 	b := &brokerTest[Tx]{world: newWorld(t, h), order: make(map[string][]string), source: whole, caps: whole.Join(t).Capabilities()}
 	total := 0
-	publish := func(s Source) {
+	publish := func(s Source) (n int) {
 		b.source = s
-		total += b.publish()
+		n = b.publish()
+		total += n
+		return n
 	}
-	processes := []*process[Tx]{b.join(), b.join()}
+	first := b.join()
 	publish(whole)
 	b.until("something has its effect", func() bool { return len(b.effects()) >= total/2 })
-	publish(whole)
-	processes[0].kill()
 	divide(t)
-	for _, s := range []Source{parts, whole, parts} { // not all publishers change at once
-		publish(s)
+	later := 0 // is what first does not read until it knows
+	for range 2 {
+		later += publish(parts)
+		publish(whole) // not all publishers change at once
 	}
-	processes[0] = b.join()
+	b.until("the others have their effect", func() bool { return len(b.effects()) >= total-later })
+	second := b.join()
 	publish(parts)
-	processes[1].stop()
+	second.kill()
 	publish(parts)
-	processes[1] = b.join()
+	processes := []*process[Tx]{first, b.join()}
+	publish(parts)
+	first.stop()
+	publish(parts)
 	b.calm.Store(true)
 	b.until("every message has its effect", func() bool { return len(b.effects()) >= total })
 	for _, p := range processes {
