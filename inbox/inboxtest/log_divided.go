@@ -78,6 +78,8 @@ func (r setReader) Read(ctx context.Context, limit, maxBytes int) ([]*postrider.
 }
 
 // logDivided: a log is divided while processes read it, one of them dies, and later it is whole again. Everything is read once.
+//
+// size: one history, step by step.
 func logDivided[Tx any](w *world[Tx]) {
 	if !w.h.Bubble {
 		return // partitions are listed every ten seconds
@@ -129,10 +131,9 @@ func logDivided[Tx any](w *world[Tx]) {
 		}
 		p.stop()
 	}
-	// A later process begins where they ended, whether the log is divided or not.
 	for _, again := range []bool{true, false} {
 		divided.Store(again)
-		p := join()
+		p := join() // begins where they ended, whether the log is divided or not
 		send()
 		settled()
 		if st := p.Stats(); st.Received != int64(2*len(keys)) {

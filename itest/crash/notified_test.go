@@ -14,13 +14,12 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestNotifiedByDefault: a relay in another process delivers a message because it is notified of it. It cannot find it in any other way: it
-// polls every hour, and may not read the sequence of the log.
-func TestNotifiedByDefault(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, "    poll_min: 1h\n    poll_max: 1h\n")
-	db, role := w.connect(), "relay_"+strings.ToLower(rand.Text()[:10])
-	do := func(sql string) {
+// useRole creates a role and an outbox that it owns, in schema notified, and makes the relay use both. It returns a function that runs a
+// statement as the server's owner.
+func (w *world) useRole(db *pgx.Conn, role string) (do func(sql string)) {
+	t := w.t
+	t.Helper()
+	do = func(sql string) {
 		t.Helper()
 		if _, err := db.Exec(context.Background(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -36,9 +35,19 @@ func TestNotifiedByDefault(t *testing.T) {
 	as, query := *u, u.Query()
 	query.Set("schema", "notified")
 	as.User, as.RawQuery = url.User(role), query.Encode()
-	w.postrider("migrate", "up", "--store", as.String())
-	server := w.dsn
 	w.dsn = as.String()
+	w.postrider("migrate", "up", "--store", w.dsn)
+	return do
+}
+
+// TestNotifiedByDefault: a relay in another process delivers a message because it is notified of it. It cannot find it in any other way: it
+// polls every hour, and may not read the sequence of the log.
+func TestNotifiedByDefault(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "    poll_min: 1h\n    poll_max: 1h\n")
+	db, role := w.connect(), "relay_"+strings.ToLower(rand.Text()[:10])
+	server := w.dsn
+	do := w.useRole(db, role)
 	w.configure(w.broker.URL+"?stream=ACCOUNTS&dedupe_window=100ms", "    poll_min: 1h\n    poll_max: 1h\n")
 	relay := w.startRelay()
 	defer w.stopRelay(relay)

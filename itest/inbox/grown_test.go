@@ -55,7 +55,7 @@ func TestCompacted(t *testing.T) {
 	address, prefix := servertest.Get(t, servertest.Kafka), unique()+"."
 	name, admin := kafkabroker.TopicName(prefix, topic), kafkaAdmin(t, address)
 	settings := make(map[string]*string)
-	for k, v := range map[string]string{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "50"} {
+	for k, v := range map[string]string{"min.cleanable.dirty.ratio": "0", "segment.ms": "50"} {
 		settings[k] = kadm.StringPtr(v)
 	}
 	created, err := admin.CreateTopics(t.Context(), 1, 1, settings, name)
@@ -68,6 +68,10 @@ func TestCompacted(t *testing.T) {
 		}),
 	}
 	inboxtest.Compacted(t, inboxtest.Harness[pgx.Tx]{Open: openPostgres}, source, func(t testing.TB, id string) []string {
+		change := []kadm.AlterConfig{{Name: "cleanup.policy", Value: kadm.StringPtr("compact")}}
+		changed, err := admin.AlterTopicConfigs(t.Context(), change, name)
+		must(t, err)
+		must(t, changed[0].Err)
 		for ; ; <-time.After(50 * time.Millisecond) {
 			if left := readAll(t, source.Join(t).(postrider.Log)); len(left) < 4 && !slices.Contains(left, id) {
 				return left
