@@ -35,6 +35,11 @@ type LogPartition struct {
 	// Sparse: successive messages do not have successive offsets, so a range of offsets says nothing about how many messages
 	// it had.
 	Sparse bool
+	// Shared: messages of other partitions have offsets between those of its messages, so a range of offsets says as little.
+	Shared bool
+	// Before names the partitions that had its messages before the log was divided, or while it was divided. Their offsets are offsets of
+	// this one: what was processed up to the lowest position in them was processed here.
+	Before []string
 	// Removed is the highest offset at which the log says that a single message was removed, with others before and after it;
 	// 0 for none.
 	Removed int64

@@ -29,7 +29,7 @@ var Brokers = []Broker{
 	{
 		Name: "nats", Schemes: []string{"nats", "tls"}, Example: "nats://host:4222?stream=NAME", Mark: "?",
 		Options: []string{
-			"stream", "prefix", "subjects", "check_only", "replicas", "dedupe_window", "max_age", "max_in_flight",
+			"stream", "prefix", "partitioned", "subjects", "check_only", "replicas", "dedupe_window", "max_age", "max_in_flight",
 			"publish_timeout", "name", "creds", "nkey", "user", "password", "token", "allow_plaintext", "ca", "cert", "key",
 		},
 	},

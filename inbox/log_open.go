@@ -14,7 +14,7 @@ func (r *logRun[Tx]) open() (*logSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := r.load(now.Incarnation)
+	stored, err := r.load(now)
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +90,10 @@ func (r *logRun[Tx]) warnReplaced(before, p *store.LogPosition) {
 		"earlier_incarnation", before.Incarnation, "position", before.Offset, "resumed_after", p.Offset)
 }
 
-// miss records offsets that the broker removed before they were read. A range of a sparse log counts as one.
+// miss records offsets that the broker removed before they were read. A range whose offsets do not count messages is one.
 func (r *logRun[Tx]) miss(p *store.LogPosition, now postrider.LogPartition, g logGap) {
 	n := g.to - g.from + 1
-	if now.Sparse {
+	if now.Sparse || now.Shared {
 		n = 1
 	}
 	p.Missing, p.MissingFrom, p.MissingTo = p.Missing+n, g.from, g.to

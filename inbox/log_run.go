@@ -267,33 +267,13 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 
 // store stores a position under the lease.
 func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration) error {
-	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse, open
+	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse || now.Shared, open
 	err := r.inTx(ctx, func(tx Tx) error { return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, p) })
 	if err != nil {
 		return fmt.Errorf("move the position in %s: %w", p.Partition, err)
 	}
 	r.position, r.moved = p, time.Now()
 	return nil
-}
-
-// load reads the stored position under the lease. A consumer that had a group and a watermark before begins with that.
-func (r *logRun[Tx]) load(incarnation string) (p *store.LogPosition, err error) {
-	name := r.src.c.cfg.Name
-	err = r.inTx(r.ctx, func(tx Tx) error {
-		if p, err = r.src.c.store.Position(r.ctx, tx, name, r.part.Name); err != nil || p != nil {
-			return err
-		}
-		w, err := r.src.c.store.Watermark(r.ctx, tx, name, postrider.Position{Partition: r.part.Name, Incarnation: incarnation})
-		if w.Known {
-			p = &store.LogPosition{Partition: r.part.Name, Incarnation: incarnation, Offset: w.Offset}
-			p.Anchors = addAnchor(nil, postrider.Position{Offset: w.Offset, Mark: w.Mark})
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the position in %s: %w", r.part.Name, err)
-	}
-	return p, nil
 }
 
 // inTx runs f in a transaction under the lease.

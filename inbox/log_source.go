@@ -29,6 +29,7 @@ type logSource[Tx any] struct {
 	// finished is closed when no transaction for a new message runs or will run.
 	finished chan struct{}
 	changed  chan struct{} // signals a change of the leases
+	divided  chan struct{} // signals that the partitions have changed
 	ctx      context.Context
 	end      context.CancelFunc
 	ended    chan struct{} // closed when follow has ended
@@ -52,7 +53,7 @@ func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], e
 	}
 	s := &logSource[Tx]{
 		c: c, log: log, arrived: make(chan []*postrider.Delivery), finished: make(chan struct{}),
-		changed: make(chan struct{}, 1), ended: make(chan struct{}),
+		changed: make(chan struct{}, 1), divided: make(chan struct{}, 1), ended: make(chan struct{}),
 		held: make(map[int]string), runs: make(map[string]*logRun[Tx]), failing: make(map[string]bool),
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
@@ -89,12 +90,27 @@ func (s *logSource[Tx]) follow() {
 		case <-s.ctx.Done():
 			return
 		case <-s.changed:
+		case <-s.divided:
+			s.list()
 		case <-list.C:
-			if parts, err := s.log.Partitions(s.ctx); err == nil {
-				s.mu.Lock()
-				s.parts = parts
-				s.mu.Unlock()
-			}
+			s.list()
+		}
+	}
+}
+
+// list notes which partitions the log has, and ends the runs of others.
+func (s *logSource[Tx]) list() {
+	parts, err := s.log.Partitions(s.ctx)
+	if err != nil {
+		return // it is tried again
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parts = parts
+	for name, run := range s.runs {
+		if !slices.ContainsFunc(parts, func(p postrider.LogPartition) bool { return p.Name == name }) {
+			run.abandon()
+			delete(s.runs, name)
 		}
 	}
 }
@@ -166,9 +182,11 @@ func (r *logRun[Tx]) abandon() {
 	}
 }
 
-func (s *logSource[Tx]) tell() {
+func (s *logSource[Tx]) tell() { signal(s.changed) }
+
+func signal(c chan struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -222,6 +240,7 @@ func (s *logSource[Tx]) state(ctx context.Context, name string) (postrider.LogPa
 			return p, nil
 		}
 	}
+	signal(s.divided)
 	return postrider.LogPartition{}, postrider.Unavailable(fmt.Errorf("%w: %s", errNoPartition, name))
 }
 
@@ -294,18 +313,28 @@ func (s *logSource[Tx]) Close(ctx context.Context) error {
 }
 
 // keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash. A partition
-// that the log does not have any more is not read again; its position would keep all IDs forever.
+// that the log does not have any more is not read again; its position would keep all IDs forever. But partitions that have none begin with
+// that of earlier ones.
 func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
 	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range positions {
 		p := &positions[i]
-		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return part.Name == p.Partition }) {
+		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return beginsWith(part, p, positions) }) {
 			longer = max(longer, p.Moved+p.Open)
 		}
 	}
 	return longer, err
+}
+
+// beginsWith reports whether reading a partition of a log begins with a position: its own, or an earlier one until it has its own.
+func beginsWith(part postrider.LogPartition, p *store.LogPosition, positions []store.LogPosition) bool {
+	if part.Name == p.Partition {
+		return true
+	}
+	return slices.Contains(part.Before, p.Partition) &&
+		!slices.ContainsFunc(positions, func(own store.LogPosition) bool { return own.Partition == part.Name })
 }
 
 // watchedStore is the store of the consumer's relay. It tells the source of a log which leases the relay gets and gives back.

@@ -42,7 +42,7 @@ func (p *Publisher) evaluate(answer *nats.Msg, m *postrider.Message) (known bool
 		return false, nil
 	case a.Stream != p.stream.Name:
 		return true, fmt.Errorf("another stream than %s takes subject %s: %s has stored the message", p.stream.Name,
-			Subject(p.cfg.Prefix, m.Topic), a.Stream)
+			p.cfg.subject(m), a.Stream)
 	}
 	return true, nil
 }
@@ -59,7 +59,7 @@ func (p *Publisher) isAck(data []byte) bool {
 
 // nobodyAnswers is the error of a message on whose subject no stream listens.
 func (p *Publisher) nobodyAnswers(m *postrider.Message) error {
-	subject := Subject(p.cfg.Prefix, m.Topic)
+	subject := p.cfg.subject(m)
 	if p.takes(subject) {
 		return postrider.Unavailable(fmt.Errorf("publish to NATS: stream %s does not answer: it has no leader, or JetStream is off; see: nats stream info %s",
 			p.stream.Name, p.stream.Name))
@@ -82,7 +82,7 @@ func (p *Publisher) refused(err *jetstream.APIError, m *postrider.Message) error
 	case codeStoreFailed:
 		return storeFailed(wrapped, err.Description)
 	case codeStreamNotMatch:
-		return fmt.Errorf("another stream than %s takes subject %s: %w", p.stream.Name, Subject(p.cfg.Prefix, m.Topic), err)
+		return fmt.Errorf("another stream than %s takes subject %s: %w", p.stream.Name, p.cfg.subject(m), err)
 	case codeAccountResources, codeClusterNotAvail, codeNotLeader, codeInsufficient, codeMemoryResources,
 		codeNotEnabledAccount, codeStorageResources, codeNotEnabled, codeSealed, codeTooManyRequests:
 		return postrider.Unavailable(wrapped)
@@ -106,7 +106,7 @@ func storeFailed(err error, description string) error {
 // noAnswer returns the error of a message that was not acknowledged in time. stranger says that another program has
 // answered; the server then does not report that no stream takes the message.
 func (p *Publisher) noAnswer(m *postrider.Message, stranger bool) error {
-	subject := Subject(p.cfg.Prefix, m.Topic)
+	subject := p.cfg.subject(m)
 	if err := p.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		switch text := err.Error(); {
 		case strings.Contains(text, `"`+subject+`"`):

@@ -165,7 +165,7 @@ func (b *batch) put(i int32) (sent bool, err error) {
 func (b *batch) putEnd() {
 	c := b.c
 	err := c.p.conn.PublishMsg(&nats.Msg{
-		Subject: Subject(c.p.cfg.Prefix, c.msgs[b.msgs[0]].Topic),
+		Subject: c.p.cfg.subject(c.msgs[b.msgs[0]]),
 		Reply:   c.encoder.batchReply(b.number, len(b.msgs)+1, opEnd),
 	})
 	if isUnsendable(err) {

@@ -29,8 +29,13 @@ type Config struct {
 	Stream string
 	// Prefix is prepended to the topic to form the subject. Default: Stream and a dot; "-" means no prefix.
 	Prefix string
-	// Subjects are the subjects that the stream must take; wildcards are allowed. Default: Prefix + ">". Required if
-	// Prefix is "-", because a stream cannot take all subjects.
+	// Partitioned adds the partition of the message's key, one of 256, to each subject, so that the processes of a consumer can
+	// share the stream and keep the order of keys: ORDERS-p.a.3.order.placed in place of ORDERS.order.placed. The stream
+	// must take these subjects; then consumers read it in partitions. Publishers with and without Partitioned can share a stream
+	// that takes the subjects of both. It needs a Prefix. Default: subjects without a partition.
+	Partitioned bool
+	// Subjects are the subjects that the stream must take; wildcards are allowed. Default: those under Prefix, or with
+	// Partitioned those with a partition. Required if Prefix is "-", because a stream cannot take all subjects.
 	Subjects []string
 	// CheckOnly never creates the stream; it must exist and match this configuration.
 	CheckOnly bool
@@ -81,6 +86,9 @@ func (c Config) withDefaults() Config {
 	}
 	if len(c.Subjects) == 0 && c.Prefix != "" {
 		c.Subjects = []string{c.Prefix + ">"}
+		if c.Partitioned {
+			c.Subjects = []string{c.partitionPrefix() + ">"}
+		}
 	}
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.DedupeWindow = cmp.Or(c.DedupeWindow, DefaultDedupeWindow)
@@ -112,6 +120,11 @@ func (c Config) validate() error {
 		if !validSubject(s) {
 			fault("subject %q: tokens are separated by single dots and have no space", s)
 		}
+	}
+	if c.Partitioned && c.Prefix == "" {
+		fault("subjects with a partition need a prefix; set Prefix, or leave Partitioned out")
+	} else if c.Partitioned && !c.takesPartitions(c.Subjects) {
+		fault("no subject with a partition is among %s; add %s>, or leave Subjects out", strings.Join(c.Subjects, ", "), c.partitionPrefix())
 	}
 	if c.Replicas < 1 || c.Replicas > 5 {
 		fault("%d replicas; give 1, 3 or 5", c.Replicas)

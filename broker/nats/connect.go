@@ -30,7 +30,7 @@ const (
 //
 //	nats://host:4222,other:4222?stream=ORDERS&replicas=3&dedupe_window=10m&creds=/etc/orders.creds
 //
-// The options are stream, prefix, subjects (comma-separated), check_only, replicas, dedupe_window, max_age,
+// The options are stream, prefix, partitioned, subjects (comma-separated), check_only, replicas, dedupe_window, max_age,
 // max_in_flight, publish_timeout, name, creds, nkey, user, password, token, allow_plaintext, ca, cert and key. The scheme
 // tls:// requires encryption.
 //
@@ -171,7 +171,7 @@ func ParseURL(url string, cfg Config) (string, Config, error) {
 func (c *Config) settings() map[string]func(v string) error {
 	return map[string]func(v string) error{
 		"stream": address.Text(&c.Stream), "prefix": address.Text(&c.Prefix), "name": address.Text(&c.Name),
-		"subjects": address.List(&c.Subjects), "check_only": address.Bool(&c.CheckOnly),
+		"subjects": address.List(&c.Subjects), "check_only": address.Bool(&c.CheckOnly), "partitioned": address.Bool(&c.Partitioned),
 		"replicas": address.Number(&c.Replicas), "max_in_flight": address.Number(&c.MaxInFlight),
 		"dedupe_window": address.Duration(&c.DedupeWindow), "max_age": address.Duration(&c.MaxAge), "publish_timeout": address.Duration(&c.PublishTimeout),
 		"creds": address.Text(&c.CredentialsFile), "nkey": address.Text(&c.NKeySeedFile), "token": address.Text(&c.Token),

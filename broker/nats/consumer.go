@@ -29,24 +29,25 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 	if err != nil {
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
+	filters := s.cfg.queueFilters(stream.CachedInfo().Config)
 	consumer, err := stream.Consumer(ctx, s.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if s.cfg.CheckOnly {
 			return groupConsumer{}, fmt.Errorf("nats: stream %s has no consumer %s and it is not to be created (CheckOnly): %s",
-				s.cfg.Stream, s.cfg.Durable, s.addConsumerCommand())
+				s.cfg.Stream, s.cfg.Durable, s.addConsumerCommand(filters))
 		}
-		consumer, err = s.createConsumer(ctx, stream)
+		consumer, err = s.createConsumer(ctx, stream, filters)
 	}
 	if err != nil {
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
 	info := consumer.CachedInfo()
 	found := groupConsumer{incarnation: incarnationOf(stream.CachedInfo()), created: info.Created}
-	return found, s.checkConsumer(info.Config)
+	return found, s.checkConsumer(info.Config, filters)
 }
 
 // createConsumer can run in many processes at once.
-func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream) (jetstream.Consumer, error) {
+func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream, filters []string) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Durable:       s.cfg.Durable,
 		Description:   "Messages consumed with Postrider",
@@ -56,11 +57,7 @@ func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream
 		MaxDeliver:    -1,
 		MaxAckPending: s.cfg.MaxAckPending,
 	}
-	if filters := s.cfg.filters(); len(filters) == 1 {
-		cfg.FilterSubject = filters[0]
-	} else {
-		cfg.FilterSubjects = filters
-	}
+	applyFilters(&cfg, filters)
 	consumer, err := stream.CreateConsumer(ctx, cfg)
 	if errors.Is(err, jetstream.ErrConsumerExists) {
 		return stream.Consumer(ctx, s.cfg.Durable)
@@ -68,8 +65,17 @@ func (s *Subscriber) createConsumer(ctx context.Context, stream jetstream.Stream
 	return consumer, err
 }
 
+// applyFilters sets the subjects of a consumer. Servers before 2.10 know only one.
+func applyFilters(cfg *jetstream.ConsumerConfig, filters []string) {
+	if len(filters) == 1 {
+		cfg.FilterSubject = filters[0]
+	} else {
+		cfg.FilterSubjects = filters
+	}
+}
+
 // checkConsumer returns all differences between an existing consumer and the configuration.
-func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
+func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig, filters []string) error {
 	var faults []error
 	fault := func(advice, format string, args ...any) {
 		text := fmt.Sprintf("nats: consumer %s of stream %s "+format, append([]any{s.cfg.Durable, s.cfg.Stream}, args...)...)
@@ -108,7 +114,7 @@ func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig) error {
 		fault(edit(fmt.Sprintf("--max-pending=%d", s.cfg.MaxAckPending))+", or set MaxAckPending to it",
 			"lets %d messages be unsettled (max ack pending); %d are asked for", got.MaxAckPending, s.cfg.MaxAckPending)
 	}
-	if has, want := filtersOf(got), slices.Sorted(slices.Values(s.cfg.filters())); !slices.Equal(has, want) {
+	if has, want := filtersOf(got), slices.Sorted(slices.Values(filters)); !slices.Equal(has, want) {
 		fault(edit("--filter="+strings.Join(want, " --filter="))+", or name another durable consumer", "reads %s (filter subjects); %s is asked for",
 			orEverything(has), orEverything(want))
 	}
@@ -152,11 +158,11 @@ func (s *Subscriber) consumerError(ctx context.Context, err error) error {
 }
 
 // addConsumerCommand returns the command that creates the configured consumer.
-func (s *Subscriber) addConsumerCommand() string {
-	filters := s.cfg.filters()
+func (s *Subscriber) addConsumerCommand(filters []string) string {
+	flags := make([]string, len(filters))
 	for i, filter := range filters {
-		filters[i] = "--filter=" + filter
+		flags[i] = "--filter=" + filter
 	}
 	return fmt.Sprintf("run: nats consumer add %s %s --pull --deliver=all --ack=explicit --wait=%s --max-pending=%d --max-deliver=-1 %s --defaults",
-		s.cfg.Stream, s.cfg.Durable, s.cfg.AckWait, s.cfg.MaxAckPending, strings.Join(filters, " "))
+		s.cfg.Stream, s.cfg.Durable, s.cfg.AckWait, s.cfg.MaxAckPending, strings.Join(flags, " "))
 }

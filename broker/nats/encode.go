@@ -19,7 +19,9 @@ var cloudEvents = postrider.CloudEventsBinary{}
 type encoder struct {
 	p       *Publisher
 	topic   string   // of the previous message
-	strays  bool     // the stream is not known to take the topic's subject
+	prefix  string   // what its subjects begin with,
+	suffix  string   // and what they have after the partition
+	strays  bool     // the stream is not known to take the topic's subjects
 	names   []string // header names of the previous message, in order
 	values  []string // header values: msg.Header[names[i]] is values[i:i+1]
 	headers int      // number of headers set so far for the current message
@@ -33,9 +35,18 @@ func newEncoder(p *Publisher) encoder {
 
 // address sets the subject of m and reports whether the stream is not known to take it.
 func (e *encoder) address(m *postrider.Message) (strays bool) {
+	cfg := &e.p.cfg
 	if e.msg.Subject == "" || m.Topic != e.topic {
-		e.topic, e.msg.Subject = m.Topic, Subject(e.p.cfg.Prefix, m.Topic)
-		e.strays = !e.p.takes(e.msg.Subject)
+		e.topic, e.msg.Subject = m.Topic, Subject(cfg.Prefix, m.Topic)
+		all := e.msg.Subject
+		if cfg.Partitioned {
+			e.prefix, e.suffix = cfg.partitionPrefix(), Subject("", m.Topic)
+			all = e.prefix + "*.*." + e.suffix
+		}
+		e.strays = !e.p.takes(all)
+	}
+	if cfg.Partitioned {
+		e.msg.Subject = partitionedSubject(e.prefix, e.suffix, m)
 	}
 	return e.strays
 }

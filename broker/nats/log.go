@@ -42,8 +42,8 @@ func checkLog(c jetstream.StreamConfig) error {
 		"by limits: run: nats stream edit %s --retention=limits, or name a durable consumer (Durable)", c.Name, c.Retention, c.Name)
 }
 
-// Partitions implements postrider.Log. A stream is one partition.
-func (s *Subscriber) Partitions(ctx context.Context, _ ...string) ([]postrider.LogPartition, error) {
+// Partitions implements postrider.Log. A stream is one partition, or 16 if its subjects have partitions.
+func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []postrider.LogPartition, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
 	stream, err := s.js.Stream(ctx, s.cfg.Stream)
@@ -54,20 +54,34 @@ func (s *Subscriber) Partitions(ctx context.Context, _ ...string) ([]postrider.L
 	if info.Cluster != nil {
 		leader = info.Cluster.Leader
 	}
-	return []postrider.LogPartition{{
+	whole := postrider.LogPartition{
 		Term: leader, Name: s.cfg.Stream, Incarnation: incarnationOf(info), Topic: s.cfg.Stream, First: max(int64(info.State.FirstSeq), 1), End: int64(info.State.LastSeq),
-	}}, nil
+	}
+	sets := setNames(s.cfg.Stream)
+	if !s.cfg.inSets(info.Config) {
+		whole.Before = sets
+		return listed([]postrider.LogPartition{whole}, names), nil
+	}
+	if s.cfg.takesPlain(info.Config) {
+		whole.Term += termOfBoth
+	}
+	for i, name := range sets {
+		p := whole
+		p.Name, p.Number, p.Shared, p.Before = name, i, true, []string{whole.Name}
+		parts = append(parts, p)
+	}
+	return listed(parts, names), nil
 }
 
 // ReadLog implements postrider.Log. It reads by an ephemeral consumer that needs no acknowledgements.
 func (s *Subscriber) ReadLog(ctx context.Context, p postrider.LogPartition, after int64) (postrider.LogReader, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PublishTimeout)
 	defer cancel()
-	r := &logReader{s: s, incarnation: p.Incarnation, at: uint64(max(after, 0)), arrived: make(chan *nats.Msg, 2*maxPull), broken: make(chan struct{})}
+	r := &logReader{s: s, part: p, set: s.setOf(p.Name), at: uint64(max(after, 0)), arrived: make(chan *nats.Msg, 2*maxPull), broken: make(chan struct{})}
 	r.status = s.conn.StatusChanged(nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	err := errNotConnected
 	if s.conn.IsConnected() {
-		err = r.open(ctx, after)
+		err = r.open(ctx)
 	}
 	if err != nil {
 		s.conn.RemoveStatusListener(r.status)
@@ -79,23 +93,28 @@ func (s *Subscriber) ReadLog(ctx context.Context, p postrider.LogPartition, afte
 
 // logReader reads a stream by a consumer of its own, with one pull request at a time.
 type logReader struct {
-	s           *Subscriber
-	incarnation string
-	name        string // of the consumer
-	answers     *nats.Subscription
-	arrived     chan *nats.Msg
-	status      chan nats.Status
-	broken      chan struct{} // closed when the connection broke
-	asked       int           // how many more messages the pull request may deliver
-	last        uint64        // consumer sequence
-	at, passed  uint64        // stream sequences: of what was read last, and up to which the server has looked
-	ended       error
+	s          *Subscriber
+	part       postrider.LogPartition
+	set        int    // that it reads, or wholeStream
+	name       string // of the consumer
+	answers    *nats.Subscription
+	arrived    chan *nats.Msg
+	status     chan nats.Status
+	broken     chan struct{} // closed when the connection broke
+	asked      int           // how many more messages the pull request may deliver
+	last       uint64        // consumer sequence
+	at, passed uint64        // stream sequences: of what was read last, and up to which the server has looked
+	gap        bool          // the last messages do not follow one another
+	ended      error
 }
 
-func (r *logReader) open(ctx context.Context, after int64) error {
-	cfg := r.s.consumerAfter(after)
+func (r *logReader) open(ctx context.Context) error {
+	filters, err := r.filters(ctx)
+	if err != nil {
+		return err
+	}
+	cfg := consumerAfter(int64(r.at), filters)
 	cfg.Description, cfg.InactiveThreshold = "Read by Postrider from a position", readerIdle
-	var err error
 	if r.answers, err = r.s.conn.ChanSubscribe(r.s.conn.NewInbox(), r.arrived); err != nil {
 		return err
 	}
@@ -113,16 +132,12 @@ func (r *logReader) open(ctx context.Context, after int64) error {
 }
 
 // consumerAfter returns the configuration of a consumer without acknowledgements that starts after a position.
-func (s *Subscriber) consumerAfter(after int64) jetstream.ConsumerConfig {
+func consumerAfter(after int64, filters []string) jetstream.ConsumerConfig {
 	cfg := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(max(after, 0)) + 1,
 		AckPolicy: jetstream.AckNonePolicy, Replicas: 1, MemoryStorage: true,
 	}
-	if filters := s.cfg.filters(); len(filters) == 1 {
-		cfg.FilterSubject = filters[0]
-	} else {
-		cfg.FilterSubjects = filters
-	}
+	applyFilters(&cfg, filters)
 	return cfg
 }
 
@@ -134,13 +149,21 @@ func (s *Subscriber) ReportPosition(ctx context.Context, consumer string, at pos
 		}
 		return r
 	}
-	name := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer))
+	name, set := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer)), s.setOf(at.Partition)
 	if name == NoLagConsumer {
 		return nil
 	}
-	err := s.js.DeleteConsumer(ctx, s.cfg.Stream, name)
+	err := s.js.DeleteConsumer(ctx, s.cfg.Stream, name) // of a stream in sets: the one from before
+	if set != wholeStream && (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) {
+		name += "-" + strconv.Itoa(set)
+		err = s.js.DeleteConsumer(ctx, s.cfg.Stream, name)
+	}
 	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
-		cfg := s.consumerAfter(at.Offset)
+		filters := s.cfg.filters()
+		if set != wholeStream {
+			filters = s.cfg.filtersOfSet(digits[set : set+1])
+		}
+		cfg := consumerAfter(at.Offset, filters)
 		cfg.Durable, cfg.Description = name, "Lag of a consumer that Postrider runs from a position; nobody reads with it"
 		_, err = s.js.CreateConsumer(ctx, s.cfg.Stream, cfg)
 	}
@@ -162,7 +185,7 @@ func (r *logReader) Read(ctx context.Context, limit, maxBytes int) ([]*postrider
 		select {
 		case m := <-r.arrived:
 			silence.Reset(pullSilence)
-			out := r.take(m, limit)
+			out := r.whole(ctx, r.take(m, limit))
 			if len(out) == 0 && r.passed > r.at && r.ended == nil {
 				out = r.nothing(ctx)
 			}
@@ -200,6 +223,9 @@ func (r *logReader) take(m *nats.Msg, limit int) (out []*postrider.Delivery) {
 		if m.Reply == "" {
 			r.answered(m.Header)
 		} else if d := r.deliver(m); d != nil {
+			if n := len(out); n > 0 && d.Message == nil && out[n-1].Message == nil && out[n-1].Err == nil {
+				out = out[:n-1] // of several messages of other sets, the last one is enough
+			}
 			out = append(out, d)
 		}
 		if len(out) == limit || r.ended != nil {
@@ -225,12 +251,16 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 		r.ended = err
 		return nil
 	}
+	r.gap = r.gap || meta.Sequence.Stream != r.at+1
 	r.last, r.asked, r.at = r.last+1, max(r.asked-1, 0), meta.Sequence.Stream
-	decoded, err := r.s.decode(m)
-	out := &postrider.Delivery{Message: decoded, Err: err, Position: postrider.Position{
-		Incarnation: r.incarnation, Partition: meta.Stream, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
+	out := &postrider.Delivery{Position: postrider.Position{
+		Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
 	}}
-	if err != nil {
+	decoded, err := r.s.decode(m)
+	if r.isOfOtherSet(m.Subject, decoded) {
+		return out
+	}
+	if out.Message, out.Err = decoded, err; err != nil {
 		out.Raw = m.Data
 	}
 	return out
@@ -279,7 +309,7 @@ func (r *logReader) nothing(ctx context.Context) []*postrider.Delivery {
 		return nil // a later heartbeat is as good
 	}
 	return []*postrider.Delivery{{Position: postrider.Position{
-		Incarnation: r.incarnation, Partition: r.s.cfg.Stream, Offset: int64(r.at), Mark: mark,
+		Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: int64(r.at), Mark: mark,
 	}}}
 }
 

@@ -97,7 +97,7 @@ func checkStream(cfg Config, got jetstream.StreamConfig) error {
 		fault("", "is sealed and takes no messages; name another stream")
 	case len(missing) > 0:
 		fault("--subjects="+strings.Join(append(slices.Clone(got.Subjects), missing...), ","),
-			"takes %s and not %s", strings.Join(got.Subjects, ", "), strings.Join(missing, ", "))
+			"takes %s and not %s%s", strings.Join(got.Subjects, ", "), strings.Join(missing, ", "), cfg.hint(got))
 	}
 	if got.NoAck {
 		fault("--ack", "does not acknowledge messages, so that nobody knows what it has stored")

@@ -100,7 +100,7 @@ func (c SubscriberConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// filters returns the subjects that the consumer reads; nil means the whole stream.
+// filters returns the subjects without a partition that the consumer reads; nil means the whole stream.
 func (c SubscriberConfig) filters() []string {
 	if len(c.Topics) == 0 {
 		if c.Prefix == "" {

@@ -224,7 +224,7 @@ func (s *Subscriber) decode(raw *nats.Msg) (*postrider.Message, error) {
 			}
 		}
 	}, raw.Data)
-	if topic, ok := Topic(s.cfg.Prefix, raw.Subject); ok == nil {
+	if topic, _, ok := s.cfg.topic(raw.Subject); ok == nil {
 		m.Topic = topic
 	}
 	return m, err

@@ -24,6 +24,7 @@ func markOf(stored time.Time, header nats.Header, data []byte) string {
 type storedMsg struct {
 	Error   *jetstream.APIError `json:"error"`
 	Message struct {
+		Seq     uint64    `json:"seq"`
 		Headers []byte    `json:"hdrs"`
 		Data    []byte    `json:"data"`
 		Time    time.Time `json:"time"`
@@ -43,18 +44,35 @@ func (s *Subscriber) VerifyPosition(ctx context.Context, at postrider.Position) 
 	return state, nil
 }
 
-// markAt returns the Mark of the message at a sequence, from the stream's leader. Errors: *jetstream.APIError.
-func (s *Subscriber) markAt(ctx context.Context, sequence int64) (string, error) {
-	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.cfg.Stream, fmt.Appendf(nil, `{"seq":%d}`, sequence))
+// get returns a message of the stream from its leader. Errors: *jetstream.APIError.
+func (s *Subscriber) get(ctx context.Context, request []byte) (stored storedMsg, err error) {
+	answer, err := s.conn.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.cfg.Stream, request)
 	if err != nil {
-		return "", err
+		return stored, err
 	}
-	var stored storedMsg
 	if err := json.Unmarshal(answer.Data, &stored); err != nil {
-		return "", fmt.Errorf("read the answer: %w", err)
+		return stored, fmt.Errorf("read the answer: %w", err)
 	}
 	if stored.Error != nil {
-		return "", stored.Error
+		return stored, stored.Error
+	}
+	return stored, nil
+}
+
+// lastOf returns the sequence of the last message with a subject, which may have wildcards; 0 for none.
+func (s *Subscriber) lastOf(ctx context.Context, subject string) (uint64, error) {
+	stored, err := s.get(ctx, fmt.Appendf(nil, `{"last_by_subj":%q}`, subject))
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+		return 0, nil
+	}
+	return stored.Message.Seq, err
+}
+
+// markAt returns the Mark of the message at a sequence. Errors: *jetstream.APIError.
+func (s *Subscriber) markAt(ctx context.Context, sequence int64) (string, error) {
+	stored, err := s.get(ctx, fmt.Appendf(nil, `{"seq":%d}`, sequence))
+	if err != nil {
+		return "", err
 	}
 	header, err := nats.DecodeHeadersMsg(stored.Message.Headers)
 	if len(stored.Message.Headers) > 0 && err != nil {

@@ -48,6 +48,11 @@ func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source)
 	}
 }
 
+// ByID is Broker with deduplication by ID only.
+func ByID[Tx any](t *testing.T, h Harness[Tx], source Source) {
+	(&brokerTest[Tx]{world: newWorld(t, h), source: source, caps: source.Join(t).Capabilities()}).run()
+}
+
 // brokerTest is one test over a source.
 type brokerTest[Tx any] struct {
 	*world[Tx]

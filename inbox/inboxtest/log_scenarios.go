@@ -17,6 +17,7 @@ func logScenarios[Tx any]() []scenario[Tx] {
 		{"LogThatLosesItsTailAsItIsOpened", logLostWhileOpened[Tx]},
 		{"LogThatGrowsWhileItIsComparedIsTheSame", logGrows[Tx]},
 		{"PartitionsThatComeLaterAreRead", logGetsPartitions[Tx]},
+		{"DividedLogIsReadOnceInOrder", logDivided[Tx]},
 		{"RecreatedLogIsReadFromItsBeginning", logRecreated[Tx]},
 		{"RetentionBelowThePositionIsReported", logExpired[Tx]},
 		{"RetentionDuringReadingIsReported", logExpiredWhileReading[Tx]},

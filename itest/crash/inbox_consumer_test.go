@@ -31,13 +31,14 @@ const (
 
 // The ways to consume.
 const (
-	byTx        = "tx"         // a relay with transactions reads the outbox
-	byID        = "id"         // a consumer of the stream, one message per transaction
-	byIDBatch   = "batch"      // the same, up to 20
-	byLog       = "log"        // a consumer of the stream as a log, in order
-	byKafkaLog  = "kafka-log"  // the same on Kafka
-	byRedisLog  = "redis-log"  // the same on Redis
-	byOtherBase = "in-process" // a consumer fed by a relay of the outbox
+	byTx         = "tx"         // a relay with transactions reads the outbox
+	byID         = "id"         // a consumer of the stream, one message per transaction
+	byIDBatch    = "batch"      // the same, up to 20
+	byLog        = "log"        // a consumer of the stream as a log, in order
+	byPartitions = "partitions" // the same in a partitioned stream
+	byKafkaLog   = "kafka-log"  // the same on Kafka
+	byRedisLog   = "redis-log"  // the same on Redis
+	byOtherBase  = "in-process" // a consumer fed by a relay of the outbox
 )
 
 // consumerReady is what a consumer prints when it is ready.

@@ -44,7 +44,7 @@ select
 // exact.
 func TestConsumersUnderKill(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{byTx, byID, byIDBatch, byLog, byKafkaLog, byRedisLog, byOtherBase} {
+	for _, way := range []string{byTx, byID, byIDBatch, byLog, byPartitions, byKafkaLog, byRedisLog, byOtherBase} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			underKill(t, way)

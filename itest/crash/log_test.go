@@ -2,7 +2,9 @@ package crash
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/postrider/postrider"
@@ -28,6 +30,13 @@ var logBrokers = map[string]logBroker{
 	byLog: {read: func(ctx context.Context, url string) (postrider.Subscriber, error) {
 		return natsbroker.OpenSubscriber(ctx, url, natsbroker.SubscriberConfig{Config: natsbroker.Config{Stream: "ACCOUNTS"}})
 	}},
+	byPartitions: {
+		options: "?stream=PARTITIONED&dedupe_window=100ms&partitioned=true",
+		read: func(ctx context.Context, url string) (postrider.Subscriber, error) {
+			cfg := natsbroker.Config{Stream: "PARTITIONED", Partitioned: true, DedupeWindow: shortestDedupe}
+			return natsbroker.OpenSubscriber(ctx, url, natsbroker.SubscriberConfig{Config: cfg})
+		},
+	},
 	byKafkaLog: {
 		start: func(ctx context.Context, t testing.TB, dir string, port int) (*process.Server, error) {
 			return process.StartKafka(ctx, servertest.Get(t, servertest.KafkaHome), dir, port)
@@ -54,15 +63,16 @@ var logBrokers = map[string]logBroker{
 func (w *world) useLog(way, relaySettings string) {
 	w.t.Helper()
 	b := logBrokers[way]
-	if b.start == nil {
-		return
+	if b.start != nil {
+		if err := w.broker.Stop(); err != nil {
+			w.t.Fatal(err)
+		}
+		w.start = func(port int) (*process.Server, error) { return b.start(w.t.Context(), w.t, w.dir, port) }
+		w.startBroker(0)
 	}
-	if err := w.broker.Stop(); err != nil {
-		w.t.Fatal(err)
+	if b.options != "" {
+		w.configure(w.broker.URL+b.options, relaySettings)
 	}
-	w.start = func(port int) (*process.Server, error) { return b.start(w.t.Context(), w.t, w.dir, port) }
-	w.startBroker(0)
-	w.configure(w.broker.URL+b.options, relaySettings)
 }
 
 // storedOrder reads the IDs of all messages in the broker, in order and by key, first copies only.
@@ -77,28 +87,43 @@ func (w *world) storedOrder(way string) map[string][]string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	stored := make(map[string][]string)
-	seen := make(map[string]bool)
+	stored, seen := make(map[string][]string), make(map[string]bool)
+	var mu sync.Mutex
+	var reading sync.WaitGroup
 	for _, p := range parts {
-		r, err := log.ReadLog(w.t.Context(), p, p.First-1)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		for at := p.First - 1; at < p.End; {
-			got, err := r.Read(w.t.Context(), 100, 1<<20)
-			if err != nil {
-				w.t.Fatal(fmt.Errorf("read %s after %d of %d: %w", p.Name, at, p.End, err))
-			}
-			for _, d := range got {
-				at = d.Position.Offset
-				if m := d.Message; m != nil && !seen[m.ID] {
+		reading.Go(func() { // one may wait for a heartbeat that says that there is no more for it
+			err := readStored(w.t.Context(), log, p, func(m *postrider.Message) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !seen[m.ID] {
 					stored[m.Key], seen[m.ID] = append(stored[m.Key], m.ID), true
 				}
+			})
+			if err != nil {
+				w.t.Errorf("read %s: %v", p.Name, err)
+			}
+		})
+	}
+	reading.Wait()
+	return stored
+}
+
+// readStored calls note with every message that a partition of a log has now.
+func readStored(ctx context.Context, log postrider.Log, p postrider.LogPartition, note func(m *postrider.Message)) error {
+	r, err := log.ReadLog(ctx, p, p.First-1)
+	if err != nil {
+		return err
+	}
+	for at := p.First - 1; at < p.End; {
+		got, err := r.Read(ctx, 100, 1<<20)
+		if err != nil {
+			return fmt.Errorf("after %d of %d: %w", at, p.End, errors.Join(err, r.Close(ctx)))
+		}
+		for _, d := range got {
+			if at = d.Position.Offset; d.Message != nil {
+				note(d.Message)
 			}
 		}
-		if err := r.Close(w.t.Context()); err != nil {
-			w.t.Error(err)
-		}
 	}
-	return stored
+	return r.Close(ctx)
 }

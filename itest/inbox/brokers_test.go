@@ -28,10 +28,10 @@ import (
 func TestBrokers(t *testing.T) {
 	t.Parallel()
 	onPostgres := map[string]func(t testing.TB) inboxtest.Source{
-		"NATSOrdered": openNATS(group, true), "NATSLog": openNATS("", false), "RabbitMQ": openRabbitMQ,
+		"NATSOrdered": openNATS(group, true, false), "NATSLog": openNATS("", false, false), "NATSPartitions": openNATS("", false, true), "RabbitMQ": openRabbitMQ,
 		"Kafka": openKafka(group), "KafkaLog": openKafka(""), "RedisLog": openRedis(""),
 	}
-	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(group, false), "Redis": openRedis(group)}
+	onSQLite := map[string]func(t testing.TB) inboxtest.Source{"NATS": openNATS(group, false, false), "Redis": openRedis(group)}
 	for name, open := range onPostgres {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,9 +102,9 @@ func closing(t testing.TB, c interface{ Close() error }) {
 }
 
 // openNATS reads a stream by a durable consumer, or as a log if it has no name.
-func openNATS(durable string, ordered bool) func(t testing.TB) inboxtest.Source {
+func openNATS(durable string, ordered, partitioned bool) func(t testing.TB) inboxtest.Source {
 	return func(t testing.TB) inboxtest.Source {
-		address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique()}
+		address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique(), Partitioned: partitioned}
 		p, err := natsbroker.Open(context.Background(), address, cfg)
 		must(t, err)
 		closing(t, p)

@@ -27,9 +27,10 @@ import (
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Restorable{
-		"JetStream": restorableNATS(group), "JetStreamLog": restorableNATS(""), "Kafka": recreatedKafka(group),
+		"JetStream": restorableNATS(group, false), "JetStreamLog": restorableNATS("", false), "JetStreamPartitions": restorableNATS("", true), "Kafka": recreatedKafka(group),
 		"KafkaLogRecreated": recreatedKafka(""), "KafkaLog": restorableKafka, "RedisLog": restorableRedis("", false),
-		"RedisLogClockSetBack": restorableRedis("", true), "JetStreamLogRecreated": recreatedNATS, "RedisLogRecreated": recreatedRedis,
+		"RedisLogClockSetBack": restorableRedis("", true), "JetStreamLogRecreated": recreatedNATS(false),
+		"JetStreamPartitionsRecreated": recreatedNATS(true), "RedisLogRecreated": recreatedRedis,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,13 +118,14 @@ func publishAgain[P interface {
 }
 
 // restorableNATS reads a stream by a durable consumer in order, or as a log if it has no name.
-func restorableNATS(durable string) func(t testing.TB) inboxtest.Restorable {
+func restorableNATS(durable string, partitioned bool) func(t testing.TB) inboxtest.Restorable {
 	return func(t testing.TB) inboxtest.Restorable {
 		r := newRestorable(t, func(ctx context.Context, dir string, port int) (*process.Server, error) {
 			return process.StartNATS(ctx, servertest.Get(t, servertest.NATSBin), dir, port)
 		})
-		cfg := natsbroker.Config{Stream: unique()}
+		cfg := natsbroker.Config{Stream: unique(), Partitioned: partitioned}
 		return inboxtest.Restorable{
+			Shared: partitioned,
 			Source: inboxtest.Source{
 				Topic: topic,
 				Publish: publishAgain(t, func(ctx context.Context) (*natsbroker.Publisher, error) {
@@ -227,18 +229,21 @@ func recreatedKafka(group string) func(t testing.TB) inboxtest.Restorable {
 }
 
 // recreatedNATS deletes the stream and creates it again, for readers of the log.
-func recreatedNATS(t testing.TB) inboxtest.Restorable {
-	address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique()}
-	open := func(ctx context.Context) (*natsbroker.Publisher, error) { return natsbroker.Open(ctx, address, cfg) }
-	return inboxtest.Restorable{
-		Source: inboxtest.Source{Topic: topic, Join: joinNATS(address, cfg, "", false), Publish: publishAgain(t, open)},
-		Copy:   func(testing.TB) {},
-		Replace: func(t testing.TB) {
-			must(t, jetStream(t, address).DeleteStream(t.Context(), cfg.Stream))
-			p, err := open(t.Context())
-			must(t, err)
-			must(t, p.Close())
-		},
+func recreatedNATS(partitioned bool) func(t testing.TB) inboxtest.Restorable {
+	return func(t testing.TB) inboxtest.Restorable {
+		address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique(), Partitioned: partitioned}
+		open := func(ctx context.Context) (*natsbroker.Publisher, error) { return natsbroker.Open(ctx, address, cfg) }
+		return inboxtest.Restorable{
+			Shared: partitioned,
+			Source: inboxtest.Source{Topic: topic, Join: joinNATS(address, cfg, "", false), Publish: publishAgain(t, open)},
+			Copy:   func(testing.TB) {},
+			Replace: func(t testing.TB) {
+				must(t, jetStream(t, address).DeleteStream(t.Context(), cfg.Stream))
+				p, err := open(t.Context())
+				must(t, err)
+				must(t, p.Close())
+			},
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Expirable{
-		"JetStream": expiringNATS, "Kafka": expiringKafka, "Redis": expiringRedis,
+		"JetStream": expiringNATS(false), "JetStreamPartitions": expiringNATS(true), "Kafka": expiringKafka, "Redis": expiringRedis,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,18 +31,20 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-func expiringNATS(t testing.TB) inboxtest.Expirable {
-	address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique()}
-	p, err := natsbroker.Open(context.Background(), address, cfg)
-	must(t, err)
-	closing(t, p)
-	return inboxtest.Expirable{
-		Source: inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinNATS(address, cfg, "", false)},
-		Expire: func(t testing.TB, n int) {
-			s, err := jetStream(t, address).Stream(t.Context(), cfg.Stream)
-			must(t, err)
-			must(t, s.Purge(t.Context(), jetstream.WithPurgeKeep(uint64(n))))
-		},
+func expiringNATS(partitioned bool) func(t testing.TB) inboxtest.Expirable {
+	return func(t testing.TB) inboxtest.Expirable {
+		address, cfg := servertest.Get(t, servertest.NATS), natsbroker.Config{Stream: unique(), Partitioned: partitioned}
+		p, err := natsbroker.Open(context.Background(), address, cfg)
+		must(t, err)
+		closing(t, p)
+		return inboxtest.Expirable{
+			Source: inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinNATS(address, cfg, "", false)},
+			Expire: func(t testing.TB, n int) {
+				s, err := jetStream(t, address).Stream(t.Context(), cfg.Stream)
+				must(t, err)
+				must(t, s.Purge(t.Context(), jetstream.WithPurgeKeep(uint64(n))))
+			},
+		}
 	}
 }
 

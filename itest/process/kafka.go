@@ -30,6 +30,7 @@ var kafkaSettings = []string{
 	"group.initial.rebalance.delay.ms=0", // do not wait for members that may join
 	"group.min.session.timeout.ms=100",   // tests kill members
 	"log.cleaner.dedupe.buffer.size=4194304",
+	"log.cleaner.backoff.ms=100", // tests wait for compaction
 	"log.index.size.max.bytes=1048576",
 }
 
