@@ -91,7 +91,7 @@ func (s steady) judge(t *testing.T, w *world, l *load) {
 	}
 	broken, err := l.judgeOpen(t.Context())
 	counts, p50, p95 := l.stats()
-	t.Logf("%s: %+v; p50 %s, p95 %s", ledgerLine(tally), counts, p50, p95)
+	t.Logf("%q: %+v; p50 %s, p95 %s", ledgerLines(tally), counts, p50, p95)
 	if err != nil || len(broken) > 0 || counts.TimedOut+counts.SoldOut+counts.Failed > 0 {
 		t.Errorf("%v, broken %q, %+v, last failure: %v", err, broken, counts, l.failure)
 	}
