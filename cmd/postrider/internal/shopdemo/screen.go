@@ -240,8 +240,11 @@ func (s *screen) result(t shop.Tally, c loadCounts, p50, p95 time.Duration, foun
 		heading = s.pen.Paint(drawing.Red, "A promise broke.")
 	}
 	fmt.Fprintf(s.out, "\n%s\n", heading)
-	lines := append(ledgerLines(t), fmt.Sprintf("%s could succeed, %s had to be declined; half of all took less than %s, 95%% less than %s",
-		drawing.Plural(c.Orders, "order"), drawing.Number(c.Declined), drawing.Age(p50), drawing.Age(p95)))
+	lines := ledgerLines(t)
+	if c.Orders+c.Declined > 0 {
+		lines = append(lines, fmt.Sprintf("%s could succeed, %s had to be declined; half of all took less than %s, 95%% less than %s",
+			drawing.Plural(c.Orders, "order"), drawing.Number(c.Declined), drawing.Age(p50), drawing.Age(p95)))
+	}
 	if c.TimedOut > 0 {
 		lines = append(lines, fmt.Sprintf("%s of them timed out and what was done for them was undone: this machine is too slow for the load; choose a lower --load or a higher --step-timeout",
 			drawing.Number(c.TimedOut)))
