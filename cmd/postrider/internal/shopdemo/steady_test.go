@@ -73,6 +73,9 @@ func (s steady) watch(t *testing.T, w *world) (early, late size) {
 		if err != nil || !tally.Exact() || tally.Overdue > 0 {
 			t.Fatalf("after %d minutes: %v, %+v", minute, err, tally)
 		}
+		if minute%60 == 0 {
+			t.Logf("after %d hours: %q, %+v", minute/60, ledgerLines(tally), measure(t, w))
+		}
 		switch past := time.Since(begun); {
 		case past > s.length/2-s.keep/2 && past <= s.length/2:
 			early = early.max(measure(t, w))
