@@ -89,9 +89,9 @@ func (b *batch[Tx]) transact(ctx context.Context, m *postrider.Message) error {
 	input.Age = in.age()
 	if input.Timer != nil && in.Kind == store.SagaChoreographed {
 		input.ReadUpTo = b.sources.readUpTo(input.Age)
-		if input.ReadUpTo < t.before.State.NeedsReading(input.Timer.ID) {
+		if due := t.before.State.NeedsReading(input.Timer.ID); input.ReadUpTo < due {
 			b.sources.ask()
-			return postrider.Snooze(readWait)
+			return postrider.Snooze(readAgain(input.Age - due))
 		}
 	}
 	return b.advance(ctx, in, r, t, input)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// readWait is how long a timer of a contract waits for the sources to be read.
-	readWait = 250 * time.Millisecond
+	// readWait and maxReadWait are the least and the most that a timer of a contract waits for the sources to be read, see readAgain.
+	readWait, maxReadWait = 250 * time.Millisecond, time.Minute
 	// readRetry is the wait before a source is asked again that failed, backlogPoll the least between two looks at a backlog.
 	readRetry, backlogPoll = time.Second, 100 * time.Millisecond
 	// backlogShare limits the looks to this share of the time: they cost most when much waits, and would keep it waiting.
@@ -108,6 +108,10 @@ func (s *sources) readUpTo(age time.Duration) time.Duration {
 	}
 	return age - lag
 }
+
+// readAgain is how long a timer waits again that has waited for the sources for a time: a quarter of that, so that an outage does not cost
+// each of many timers a transaction four times a second.
+func readAgain(waited time.Duration) time.Duration { return min(max(readWait, waited/4), maxReadWait) }
 
 // backlogOf catches up with the backlog of a relay, in all processes.
 func backlogOf(r store.StatusReader, name string) func(ctx context.Context) error {

@@ -3,11 +3,14 @@ package saga_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
@@ -16,7 +19,9 @@ import (
 
 // tracked runs a contract, and the handlers that it is given, on one relay. It returns the engine and what publishes an event of a
 // business process that its header identifies. At the end, nothing may be dead-lettered.
-func tracked(t *testing.T, c saga.Contract, handle func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error) (
+func tracked(
+	t *testing.T, c saga.Contract, handle func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error, interceptors ...relay.Interceptor,
+) (
 	*saga.Engine[*memory.Tx], func(process string, event postrider.Definition[Order]),
 ) {
 	t.Helper()
@@ -34,7 +39,7 @@ func tracked(t *testing.T, c saga.Contract, handle func(r *relay.Relay, p *saga.
 	must(saga.Track(engine, c))
 	p, err := saga.NewParticipant(store, box, saga.ParticipantConfig{Name: "shop"})
 	must(err)
-	r, err := relay.New(store, relay.Config{Name: "all"})
+	r, err := relay.New(store, relay.Config{Name: "all", Interceptors: interceptors})
 	must(err)
 	must(errors.Join(engine.Relay(r), handle(r, p)))
 	done := make(chan error, 1)
@@ -107,6 +112,50 @@ func TestEventOfNoInstance(t *testing.T) {
 		}
 		if _, err := engine.Get(t.Context(), "subscription"); !errors.Is(err, saga.ErrNotFound) {
 			t.Errorf("an event of no instance: %v, want %v", err, saga.ErrNotFound)
+		}
+	})
+}
+
+// TestTimersWaitForSources: while the events of a contract cannot be read, its timers wait, and cost little.
+func TestTimersWaitForSources(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := FulfilmentByEvents
+		c.Deadline = time.Minute
+		var postponed atomic.Int64
+		engine, publish := tracked(t, c, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil }, func(next postrider.Handler) postrider.Handler {
+			return func(ctx context.Context, m *postrider.Message) error {
+				err := next(ctx, m)
+				if postrider.OutcomeOf(err).Kind == postrider.Snoozed {
+					postponed.Add(1)
+				}
+				return err
+			}
+		})
+		broker, err := memorybroker.New(memorybroker.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Topics: engine.Topics()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := inbox.New[*memory.Tx](memory.New(memory.Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: "events"}) // it never runs
+		if err := errors.Join(err, engine.Consume(events)); err != nil {
+			t.Fatal(err)
+		}
+		publish("p-1", OrderCreated)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got, err := engine.Get(t.Context(), "p-1"); err != nil || got.Status != saga.Running {
+			t.Errorf("the instance is %s (%v), want it running", got.Status, err)
+		}
+		if n := postponed.Load(); n < 20 || n > 100 {
+			t.Errorf("its timer was postponed %d times in an hour", n)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,7 +183,7 @@ func (t *transition) condition() store.SagaCondition {
 	}
 	if s.Cause != nil {
 		c.Cause = string(s.Cause.Kind)
-		c.Detail = strings.TrimSpace(strings.Join([]string{s.Cause.Step, s.Cause.Reason, s.Cause.Text}, " "))
+		c.Detail = strings.Join(slices.DeleteFunc([]string{s.Cause.Step, s.Cause.Reason, s.Cause.Text}, func(text string) bool { return text == "" }), " ")
 	}
 	return c
 }

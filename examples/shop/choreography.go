@@ -36,6 +36,8 @@ var (
 	CardRefunded   = orderEvent("card.refunded", PaymentEvents)
 	StopParcel     = orderEvent("parcel.stop", ParcelCommands)
 	ParcelStopped  = orderEvent("parcel.stopped", ParcelEvents)
+	// OrderTimedOut tells the services that an order takes too long, if nobody asks them to undo it.
+	OrderTimedOut = postrider.Define[saga.Report]("order.timed-out").WithTopic(OrderEvents).WithKey(func(r saga.Report) string { return KeyOf(r.ID) })
 )
 
 func orderEvent(messageType, topic string) postrider.Definition[Order] {
@@ -47,10 +49,14 @@ const cancelWithin = 72 * time.Hour
 
 // FulfilmentByEvents is the one place that has the whole. The services do not know it; the engine of orders tracks it. Version 2 has the
 // points of loyalty, which came later; instances of version 1 continue without them.
+//
+// When an order turns back, the tracker asks for the undos, unless Terms.Compensate is saga.Observe. Then it publishes nothing but
+// OrderTimedOut, and the services undo in a chain, each when it hears that the one after it did: see undoes.
 func FulfilmentByEvents(version int, terms Terms) saga.Contract {
 	within := cmp.Or(terms.StepTimeout, 15*time.Second)
 	c := saga.Contract{
 		Name: FulfilmentName + "-by-events", Version: version, Deadline: cmp.Or(terms.Deadline, 60*time.Second), CancelWithin: cancelWithin,
+		Compensate: terms.Compensate,
 		Events: []saga.Event{
 			{On: OrderCreated, Service: "orders", Start: true, Undo: CancelOrder, Undone: OrderCancelled},
 			{
@@ -68,6 +74,9 @@ func FulfilmentByEvents(version int, terms Terms) saga.Contract {
 			},
 		},
 	}
+	if terms.Compensate == saga.Observe {
+		c.OnTimedOut = OrderTimedOut
+	}
 	if version > 1 {
 		c.Events = append(c.Events, saga.Event{On: PointsGiven, Service: "loyalty", After: saga.Defs{OrderShipped}, Optional: true, NoUndo: true})
 	}
@@ -76,6 +85,26 @@ func FulfilmentByEvents(version int, terms Terms) saga.Contract {
 
 // idOf is the order that a message is about: an undo of something that the tracker has not seen has no data.
 func idOf(m postrider.Typed[Order]) Order { return Order{ID: m.CorrelationID} }
+
+// undoes lets a service undo its part of an order: when the tracker asks for it, and, if that only observes, when the service hears of
+// one of these events. The last service begins: it knows whether there is a way back.
+//
+//	shipping   hears order.timed-out, or is asked to stop the parcel of a cancelled order
+//	payments   hears parcel.stopped
+//	inventory  hears card.refunded or card.declined
+//	orders     hears stock.released or stock.unavailable
+func (s *Service) undoes(
+	undo func(context.Context, *sql.Tx, postrider.Typed[Order]) error,
+	commands *inbox.Consumer[*sql.Tx], request postrider.Definition[Order], events *inbox.Consumer[*sql.Tx], heard ...postrider.Definition[Order],
+) error {
+	err := inbox.Handle(commands, request, undo)
+	if s.cfg.Terms.Compensate == saga.Observe {
+		for _, event := range heard {
+			err = errors.Join(err, inbox.Handle(events, event, undo))
+		}
+	}
+	return err
+}
 
 // In orders.
 
@@ -128,11 +157,39 @@ func (o *orders) shipped(ctx context.Context, tx *sql.Tx, m postrider.Typed[Orde
 	return o.become(Shipped)(ctx, tx, &m.Data)
 }
 
+// stop asks shipping to stop the parcel of an order, after which the services undo the rest, and waits for the end of that.
+// Errors: saga.ErrPending if it takes longer than callers wait.
+func (o *orders) stop(ctx context.Context, order OrderView) (refused string, err error) {
+	if !order.Status.Final() {
+		_, err = o.outbox.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			return o.tell(ctx, tx, StopParcel, Order{ID: order.ID, Customer: order.Customer})
+		})
+	}
+	waiting, end := context.WithTimeout(ctx, maxWait)
+	defer end()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for now := order; err == nil; now, err = o.view(ctx, order.ID) {
+		switch {
+		case now.Status.Final() && (order.Status.Final() || now.Status == Shipped):
+			return "it is " + string(now.Status), nil
+		case now.Status.Final():
+			return "", nil
+		}
+		select {
+		case <-tick.C:
+		case <-waiting.Done():
+			return "", saga.ErrPending
+		}
+	}
+	return "", err
+}
+
 func (o *orders) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
 	return errors.Join(
-		inbox.Handle(commands, CancelOrder, o.cancelCreated),
 		inbox.Handle(events, CardCharged, o.confirm),
 		inbox.Handle(events, OrderShipped, o.shipped),
+		o.undoes(o.cancelCreated, commands, CancelOrder, events, StockReleased, StockUnavailable),
 	)
 }
 
@@ -153,7 +210,7 @@ func (v inventory) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error 
 				return StockReserved.New(m.Data)
 			})
 		}),
-		inbox.Handle(commands, ReleaseStock, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+		v.undoes(func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
 			return v.participant.Undo(ctx, tx, "reserve", func(ctx context.Context, did *postrider.Message) (*postrider.Message, error) {
 				if did == nil { // nothing was reserved, and now nothing will be
 					return StockReleased.New(idOf(m))
@@ -167,7 +224,7 @@ func (v inventory) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error 
 				}
 				return StockReleased.New(reserved.Data)
 			})
-		}),
+		}, commands, ReleaseStock, events, CardRefunded, CardDeclined),
 	)
 }
 
@@ -188,7 +245,7 @@ func (p payments) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
 				return CardCharged.New(m.Data)
 			})
 		}),
-		inbox.Handle(commands, RefundCard, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+		p.undoes(func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
 			return p.participant.Undo(ctx, tx, "charge", func(ctx context.Context, did *postrider.Message) (*postrider.Message, error) {
 				if did == nil {
 					return CardRefunded.New(idOf(m))
@@ -202,7 +259,7 @@ func (p payments) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
 				}
 				return CardRefunded.New(charged.Data)
 			})
-		}),
+		}, commands, RefundCard, events, ParcelStopped),
 	)
 }
 
@@ -223,17 +280,23 @@ func (h shipping) shipConfirmed(ctx context.Context, tx *sql.Tx, m postrider.Typ
 	})
 }
 
+// stop makes sure that the parcel of an order does not leave, unless it has.
+func (h shipping) stop(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
+	return h.participant.Undo(ctx, tx, "ship", func(_ context.Context, did *postrider.Message) (*postrider.Message, error) {
+		if did != nil {
+			return nil, saga.ErrCannotUndo // the parcel has left
+		}
+		return ParcelStopped.New(idOf(m))
+	})
+}
+
 func (h shipping) choreograph(commands, events *inbox.Consumer[*sql.Tx]) error {
 	return errors.Join(
 		inbox.Handle(events, OrderConfirmed, h.shipConfirmed),
 		inbox.Handle(events, OrderReleased, h.shipConfirmed),
-		inbox.Handle(commands, StopParcel, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[Order]) error {
-			return h.participant.Undo(ctx, tx, "ship", func(_ context.Context, did *postrider.Message) (*postrider.Message, error) {
-				if did != nil {
-					return nil, saga.ErrCannotUndo // the parcel has left
-				}
-				return ParcelStopped.New(idOf(m))
-			})
+		inbox.Handle(commands, StopParcel, h.stop),
+		inbox.Handle(events, OrderTimedOut, func(ctx context.Context, tx *sql.Tx, m postrider.Typed[saga.Report]) error {
+			return h.stop(ctx, tx, postrider.Typed[Order]{Message: m.Message})
 		}),
 	)
 }

@@ -22,6 +22,8 @@ type Terms struct {
 	Deadline time.Duration
 	// ReviewAbove is the total above which a person must release an order, with version 2 of the saga. Default: 5,000.00.
 	ReviewAbove Money
+	// Compensate says who starts the undos of an order that is fulfilled by events. Default: saga.RequestUndos.
+	Compensate saga.Compensation
 }
 
 // change is what a local step does: it changes the order in the database of the orders service.

@@ -48,7 +48,7 @@ func openInventory(ctx context.Context, s *Service) error {
 	if err := saga.Handle(s.participant, ReserveStock, v.reserve, v.release); err != nil {
 		return err
 	}
-	commands, events, err := s.participate(ctx, StockCommands, OrderEvents, ParcelEvents)
+	commands, events, err := s.participate(ctx, StockCommands, s.hears([]string{OrderEvents, ParcelEvents}, PaymentEvents)...)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func openOrders(ctx context.Context, s *Service) (err error) {
 	if err := o.runEngine(ctx); err != nil {
 		return err
 	}
-	commands, events, err := s.participate(ctx, OrderCommands, PaymentEvents, ParcelEvents)
+	commands, events, err := s.participate(ctx, OrderCommands, s.hears([]string{PaymentEvents, ParcelEvents}, StockEvents)...)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,11 @@ func (o *orders) announce(ctx context.Context, tx *sql.Tx, order Order, kind str
 
 // cancel asks the saga of an order to turn back, and waits for its end, or for its answer why it refuses. Errors: saga.ErrNotFound;
 // saga.ErrPending if it takes longer than callers wait.
-func (o *orders) cancel(ctx context.Context, id, reason string) (refused string, err error) {
+func (o *orders) cancel(ctx context.Context, order OrderView, reason string) (refused string, err error) {
+	if order.Kind == choreographed && o.cfg.Terms.Compensate == saga.Observe {
+		return o.stop(ctx, order)
+	}
+	id := order.ID
 	if _, err := o.engine.Get(ctx, id); err != nil {
 		return "", err
 	}

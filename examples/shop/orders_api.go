@@ -163,7 +163,7 @@ func (o *orders) handleCancel(w http.ResponseWriter, r *http.Request) {
 		answer(w, 0, nil, err)
 		return
 	}
-	refused, err := o.cancel(r.Context(), id, cmp.Or(r.FormValue("reason"), "the customer changed their mind"))
+	refused, err := o.cancel(r.Context(), view, cmp.Or(r.FormValue("reason"), "the customer changed their mind"))
 	status := http.StatusOK
 	switch {
 	case errors.Is(err, saga.ErrNotFound) && !view.Status.Final(): // the tracker has not read yet that the order was created

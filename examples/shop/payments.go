@@ -46,7 +46,7 @@ func openPayments(ctx context.Context, s *Service) error {
 	if err := saga.Handle(s.participant, ChargeCard, p.charge, p.refund); err != nil {
 		return err
 	}
-	commands, events, err := s.participate(ctx, PaymentCommands, StockEvents)
+	commands, events, err := s.participate(ctx, PaymentCommands, s.hears([]string{StockEvents}, ParcelEvents)...)
 	if err != nil {
 		return err
 	}

@@ -250,6 +250,14 @@ func (s *Service) participate(ctx context.Context, commandTopic string, eventTop
 	return commands, events, errors.Join(s.participant.Consume(commands), s.publish(ctx))
 }
 
+// hears adds topics to those that a service reads, if it has to find out by itself when to undo what it did.
+func (s *Service) hears(topics []string, more ...string) []string {
+	if s.cfg.Terms.Compensate == saga.Observe {
+		topics = append(topics, more...)
+	}
+	return topics
+}
+
 // createTables runs statements, one after another.
 func (s *Service) createTables(ctx context.Context, statements ...string) error {
 	for _, statement := range statements {

@@ -110,7 +110,7 @@ func (w *world) disturb(least time.Duration, faults []fault, enough func(happene
 		if happened >= len(faults) {
 			f = faults[w.random.IntN(len(faults))]
 		}
-		<-time.After(time.Duration(1000+w.random.IntN(3000)) * time.Millisecond)
+		<-time.After(w.pause + time.Duration(w.random.Int64N(int64(w.pauses))))
 		if time.Since(began) >= least && enough(happened) {
 			return happened
 		}

@@ -29,6 +29,8 @@ type world struct {
 	db     *sql.DB
 	random *rand.Rand
 	relays int // processes of the binary
+	// pause is the least time between two faults, and pauses what is added at random. Default: 1 s and 3 s.
+	pause, pauses time.Duration
 	// end is the deadline for everything to arrive: set when the first check begins.
 	end time.Time
 }
@@ -46,7 +48,7 @@ func (w *world) awaitEnd(what string, left func() string) {
 
 func newWorld(t *testing.T, dir, url string) *world {
 	t.Helper()
-	return &world{t: t, dir: dir, url: url, random: seeded(t)}
+	return &world{t: t, dir: dir, url: url, random: seeded(t), pause: time.Second, pauses: 3 * time.Second}
 }
 
 // testLogger writes warnings to a file that is printed when the test fails.

@@ -77,7 +77,7 @@ func (t *tracking) mayHaveHappened(cause CauseKind) map[*Expected]bool {
 // pivotHappened turns forward again, unless something has been undone already.
 func (t *tracking) pivotHappened(e *Expected, path string, st *StepState) {
 	if undone := t.s.paths(func(o *StepState) bool {
-		return o != st && (o.Status == StepUndone || o.Status == StepUndoing || o.Status == StepReleased)
+		return o != st && (o.Status == StepUndone || o.Status == StepReleased || o.Status == StepUndoing && !t.c.Observe)
 	}); len(undone) > 0 {
 		st.Owed = true
 		t.stuck(path, st, "the pivot has happened, and "+undone[0]+" is undone: see what "+e.Service+" can do about it")
@@ -89,10 +89,14 @@ func (t *tracking) pivotHappened(e *Expected, path string, st *StepState) {
 	for _, e := range t.c.Events {
 		for _, p := range t.paths(e) {
 			switch st := t.s.Steps[p]; {
-			case p == path || st == nil || st.Seen || st.ByHand:
+			case p == path || st == nil || st.ByHand:
+			case st.Seen:
+				if st.Status == StepUndoing { // nobody was asked to undo it
+					st.Status, st.Due = StepDone, 0
+				}
 			case st.Failed:
 				t.stuck(p, st, "refused, and the pivot has happened")
-			case st.Status == StepUnknown: // it is awaited again, unless it is optional
+			case st.Status == StepUnknown || st.Status == StepUndoing: // it is awaited again, unless it is optional
 				delete(t.s.Steps, p)
 			}
 		}

@@ -38,6 +38,21 @@ func TestContractPivotMeetsItsUndo(t *testing.T) {
 	late.is(Compensating)
 }
 
+// TestContractObservedPivot: with Observe, nobody was asked for the undos that are awaited, so if the pivot happens meanwhile, the
+// instance continues.
+func TestContractObservedPivot(t *testing.T) {
+	t.Parallel()
+	for _, seen := range [][]string{{"created"}, {"created", "reserved", "charged"}} {
+		r := begin(t, shop(t, func(c *Contract) { c.Observe = true })).sees(seen...).fires().is(Compensating)
+		r.sees("reserved", "charged", "confirmed", "shipped").is(Completed)
+		if due := r.in.State.Waiting(); len(due) > 0 || r.in.State.Cause != nil {
+			t.Errorf("it completed, and waits for %q because of %+v", due, r.in.State.Cause)
+		}
+	}
+	r := begin(t, shop(t, func(c *Contract) { c.Observe = true })).sees("created", "reserved").fires().sees("reserved.undone")
+	r.sees("charged", "confirmed", "shipped").is(Stuck) // a service did not wait for the pivot
+}
+
 // TestContractSkipMeetsEvent: an event that operators skip and that happens meanwhile is undone before the instance completes.
 func TestContractSkipMeetsEvent(t *testing.T) {
 	t.Parallel()

@@ -2,78 +2,79 @@ package demo
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/drawing"
 )
 
 // chartWidth is the number of columns of the delivery chart.
-const chartWidth = 40
-
-// cell is one figure of the dashboard.
-type cell struct {
-	label, value string
-	color        drawing.Color
-}
+const chartWidth = 47
 
 // dashboard returns the dashboard's lines for figures, none wider than the terminal.
 func (s *screen) dashboard(f figures) []string {
-	cells := s.cells(f)
-	const cellWidth = 27
-	columns := max(1, (s.width-1)/cellWidth)
-	lines := []string{"", s.pen.Paint(drawing.Bold, drawing.Cut(s.title, s.width-1)), drawing.Cut(s.progress(f), s.width-1)}
-	for i := 0; i < len(cells); i += columns {
-		var line strings.Builder
-		for _, c := range cells[i:min(i+columns, len(cells))] {
-			text := fmt.Sprintf("%-18s %7s ", c.label, c.value)
-			line.WriteString(s.pen.Paint(c.color, drawing.Cut(text, min(cellWidth, s.width-1))))
-		}
-		lines = append(lines, line.String())
-	}
+	lines := []drawing.Line{nil, {drawing.Bold.Part(s.title)}, s.condition(f), nil}
+	lines = append(append(lines, drawing.Columns(s.width-1, f.groups()...)...), nil)
 	if s.width > chartWidth+24 {
-		lines = append(lines, "arriving            "+s.pen.Paint(drawing.Dim, drawing.Chart(s.rates)))
+		rate := ""
+		if n := len(s.rates); n > 0 {
+			rate = fmt.Sprintf("%9.0f", s.rates[n-1])
+		}
+		lines = append(lines, drawing.Line{
+			drawing.Plain.Part("delivered per second   "), drawing.Green.Part(fmt.Sprintf("%-*s", chartWidth, drawing.Chart(s.rates))), drawing.Plain.Part(rate),
+		})
 	}
 	if f.err != nil {
-		lines = append(lines, s.pen.Paint(drawing.Red, drawing.Cut("figures are missing: "+f.err.Error(), s.width-1)))
+		lines = append(lines, drawing.Line{drawing.Red.Part("figures are missing: " + f.err.Error())})
 	}
-	return lines
+	shown := make([]string, len(lines))
+	for i, l := range lines {
+		shown[i] = l.Fit(s.pen, s.width-1)
+	}
+	return shown
 }
 
-// progress is the line with the time and the current failures.
-func (s *screen) progress(f figures) string {
-	broker, work := "broker up", "relay up"
-	if f.brokerAway {
-		broker = "BROKER AWAY"
+// condition is the line with the current failures and the time.
+func (s *screen) condition(f figures) drawing.Line {
+	part := func(bad bool, name, worse string) drawing.Part {
+		if bad {
+			return drawing.Red.Part(worse)
+		}
+		return drawing.Dim.Part(name)
 	}
-	if f.relayDown {
-		work = "RELAY DOWN"
-	}
-	return fmt.Sprintf("%.1f s of %.0f s · %s · %s · %s", f.elapsed.Seconds(), s.length.Seconds(), broker, work, drawing.Plural(f.orders, "order"))
-}
-
-// cells are the figures in reading order: the flow, the failures, the guarantees.
-func (s *screen) cells(f figures) []cell {
-	return []cell{
-		{"committed", drawing.Number(f.committed), ""},
-		{"delivered", drawing.Number(f.Received), ""},
-		{"age", drawing.Age(f.status.Age), warn(f.status.Age > time.Second)},
-		{"held keys", drawing.Number(f.status.Held.N), warn(f.status.Held.N > 0)},
-		{"parked", drawing.Number(f.status.Parked.N), warn(f.status.Parked.N > 0)},
-		{"dead letters", drawing.Number(f.status.Dead.N), warn(f.status.Dead.N > 0)},
-		{"lost", drawing.Number(f.Missing), judged(f.Missing)},
-		{"order violations", drawing.Number(f.Disorder), judged(f.Disorder)},
-		{"duplicates", drawing.Number(f.Duplicates), ""},
-		{"rolled back", drawing.Number(f.rolledBack), ""},
-		{"of those, appeared", drawing.Number(f.Appeared), judged(f.Appeared)},
+	clock := fmt.Sprintf("%.0f of %.0f s", f.elapsed.Seconds(), s.length.Seconds())
+	return drawing.Line{
+		drawing.Plain.Part(fmt.Sprintf("%s · ", clock)), part(f.brokerAway, "broker up", "BROKER AWAY"), drawing.Dim.Part(" · "),
+		part(f.relayDown, "relay up", "RELAY DOWN"), drawing.Dim.Part(" · " + drawing.Plural(f.orders, "order")),
 	}
 }
 
-func warn(yes bool) drawing.Color {
-	if yes {
+// groups are the figures in reading order: the flow, the failures, the guarantees.
+func (f figures) groups() []drawing.Group {
+	cell := func(label string, n int64, color func(int64) drawing.Color) drawing.Cell {
+		return drawing.Cell{Label: label, Value: drawing.Number(n), Color: color(n)}
+	}
+	plain := func(int64) drawing.Color { return drawing.Plain }
+	return []drawing.Group{
+		{Heading: "MESSAGES", Cells: []drawing.Cell{
+			cell("committed", f.committed, plain), cell("delivered", f.Received, plain), cell("duplicates", f.Duplicates, plain),
+			{Label: "age", Value: drawing.Age(f.status.Age), Color: warn(max(0, int64(f.status.Age-time.Second)))},
+		}},
+		{Heading: "TROUBLE", Cells: []drawing.Cell{
+			cell("held keys", f.status.Held.N, warn), cell("parked", f.status.Parked.N, warn), cell("dead letters", f.status.Dead.N, warn),
+			cell("orders rolled back", f.rolledBack, plain),
+		}},
+		{Heading: "PROMISES", Cells: []drawing.Cell{
+			cell("lost", f.Missing, judged), cell("order violations", f.Disorder, judged), cell("invented", f.Appeared, judged),
+		}},
+	}
+}
+
+// warn is the color of what needs attention if there is some.
+func warn(n int64) drawing.Color {
+	if n > 0 {
 		return drawing.Yellow
 	}
-	return ""
+	return drawing.Plain
 }
 
 func judged(faults int64) drawing.Color {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/examples/shop"
+	"github.com/postrider/postrider/saga"
 )
 
 // Config configures the demo. The zero value of each other field means its default.
@@ -32,6 +33,8 @@ type Config struct {
 	Command   func(s Settings) (program string, args []string)
 	// Faults lets handlers fail on demand.
 	Faults bool
+	// Compensate says who starts the undos of choreographed orders.
+	Compensate saga.Compensation
 	// InFlight is how many orders are in progress when a version is deployed. Default: 1,000.
 	InFlight int
 	// Limits are those of the sagas.
@@ -55,6 +58,7 @@ type Settings struct {
 	Service, Store, Publisher, Stream, Listen string
 	Seed                                      uint64
 	Faults                                    bool
+	Compensate                                saga.Compensation
 	Limits                                    Limits
 }
 
@@ -63,7 +67,9 @@ func (s Settings) service(db shop.Database, broker shop.Broker, logger *slog.Log
 	l := s.Limits
 	c := shop.Config{
 		Database: db, Broker: broker, Listen: s.Listen, Version: l.Version,
-		Terms:        shop.Terms{StepTimeout: l.StepTimeout, Deadline: l.Deadline, ReviewAbove: shop.Money(l.ReviewAbove)},
+		Terms: shop.Terms{
+			StepTimeout: l.StepTimeout, Deadline: l.Deadline, ReviewAbove: shop.Money(l.ReviewAbove), Compensate: s.Compensate,
+		},
 		UndoAttempts: l.UndoAttempts, UndoTimeout: l.UndoTimeout, Replenish: l.Replenish, Keep: l.Keep, LeaseTTL: l.LeaseTTL, Seed: s.Seed,
 		Logger: logger,
 	}

@@ -257,7 +257,8 @@ func (w *world) member(s Settings, db database) member {
 // settings are those of a service.
 func (w *world) settings(i int, name string) (s Settings, err error) {
 	s = Settings{
-		Service: name, Publisher: w.cfg.Publisher, Stream: w.cfg.Name, Seed: w.cfg.Seed, Faults: w.cfg.Faults, Limits: w.cfg.Limits,
+		Service: name, Publisher: w.cfg.Publisher, Stream: w.cfg.Name, Seed: w.cfg.Seed, Faults: w.cfg.Faults,
+		Compensate: w.cfg.Compensate, Limits: w.cfg.Limits,
 		Listen: fmt.Sprintf("127.0.0.1:%d", w.cfg.Port+i),
 	}
 	if w.cfg.Port == 0 {

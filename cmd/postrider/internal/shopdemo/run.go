@@ -39,8 +39,13 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if failed != nil {
 		return failed
 	}
-	screen.say("the shop closes; waiting for open orders")
-	tally, err := w.settle(context.WithoutCancel(ctx))
+	screen.close()
+	closing, closed := context.WithCancel(context.WithoutCancel(ctx))
+	defer closed()
+	working.Go(func() { _ = screen.watch(closing, l) }) // what it finds, settle finds too
+	tally, err := w.settle(closing)
+	closed()
+	working.Wait()
 	if err != nil {
 		return fmt.Errorf("check the ledger: %w", err)
 	}
@@ -57,14 +62,16 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// ledgerLine says in one line what the ledger found.
-func ledgerLine(t shop.Tally) string {
+// ledgerLines say what the ledger found.
+func ledgerLines(t shop.Tally) []string {
 	heading := "ledger exact"
 	if !t.Exact() {
 		heading = fmt.Sprintf("LEDGER NOT EXACT: %s, first: %s", drawing.Plural(t.Violations, "violation"), t.Broken[0])
 	}
-	return fmt.Sprintf("%s · %d shipped worth %s, %d cancelled, %s refunded · stock %s = %s free + %s reserved + %s sold", heading,
-		t.Shipped, t.Charged, t.Cancelled, t.Refunded, drawing.Number(t.Bought), drawing.Number(t.Free), drawing.Number(t.Reserved), drawing.Number(t.Sold))
+	return []string{
+		fmt.Sprintf("%s · %s shipped worth %s, %s cancelled, %s refunded", heading, drawing.Number(t.Shipped), t.Charged, drawing.Number(t.Cancelled), t.Refunded),
+		fmt.Sprintf("stock %s = %s free + %s reserved + %s sold", drawing.Number(t.Bought), drawing.Number(t.Free), drawing.Number(t.Reserved), drawing.Number(t.Sold)),
+	}
 }
 
 // figures is what the screen shows at one time.
@@ -86,9 +93,9 @@ type serviceFigures struct {
 
 // latestOrder is one of the last orders.
 type latestOrder struct {
-	id, customer string
-	total        shop.Money
-	status       shop.Status
+	id, kind string
+	total    shop.Money
+	status   shop.Status
 }
 
 // read reads what the screen shows.
@@ -124,7 +131,7 @@ func (w *world) read(ctx context.Context, l *load) (f figures, err error) {
 const latestOrders = 5
 
 func (w *world) latest(ctx context.Context) (found []latestOrder, err error) {
-	const query = `SELECT id, customer, total, status FROM orders ORDER BY created DESC LIMIT $1`
+	const query = `SELECT id, kind, total, status FROM orders ORDER BY created DESC LIMIT $1`
 	rows, err := w.dbs["orders"].DB.QueryContext(ctx, query, latestOrders)
 	if err != nil {
 		return nil, fmt.Errorf("read the latest orders: %w", err)
@@ -132,7 +139,7 @@ func (w *world) latest(ctx context.Context) (found []latestOrder, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var o latestOrder
-		if err := rows.Scan(&o.id, &o.customer, &o.total, &o.status); err != nil {
+		if err := rows.Scan(&o.id, &o.kind, &o.total, &o.status); err != nil {
 			return nil, err
 		}
 		found = append(found, o)

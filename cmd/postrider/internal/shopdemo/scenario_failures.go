@@ -30,7 +30,7 @@ func timeOut(ctx context.Context, s *stage, k kind) error {
 	if err != nil {
 		return err
 	}
-	s.do("%s is not answered: the saga is %s, because it %s", found.Detail, found.Status, found.Cause)
+	s.do("the saga is %s, because it %s: %s", found.Status, found.Cause, found.Detail)
 	s.expect(found.Cause == "timed out", "the cause is that it timed out")
 	if err := s.service("payments").start(ctx); err != nil {
 		return err

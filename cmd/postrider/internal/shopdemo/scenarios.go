@@ -101,13 +101,14 @@ func RunScenario(ctx context.Context, cfg Config, number int) (err error) {
 	}
 	cfg.Faults, cfg.Processes = true, cfg.Processes || sc.processes
 	cfg.Limits = cfg.Limits.or(sc.limits).or(ample)
-	fmt.Fprintf(cfg.Out, "Scenario %d: %s\n%s\n\n", sc.Number, sc.Title, sc.about)
+	s := newStage(cfg)
+	s.title(sc)
 	w, err := open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	s := &stage{world: w, out: cfg.Out}
+	s.world = w
 	if err := sc.run(ctx, s); err != nil {
 		return fmt.Errorf("scenario %d: %w", number, err)
 	}
@@ -116,7 +117,8 @@ func RunScenario(ctx context.Context, cfg Config, number int) (err error) {
 		return fmt.Errorf("check the ledger: %w", err)
 	}
 	s.broken = append(s.broken, tally.Broken...)
-	fmt.Fprintf(cfg.Out, "\n%s\n", ledgerLine(tally))
+	fmt.Fprintln(cfg.Out)
+	cfg.print("", ledgerLines(tally)...)
 	if len(s.broken) > 0 {
 		return &BrokenError{s.broken}
 	}

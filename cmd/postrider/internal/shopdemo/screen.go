@@ -18,7 +18,10 @@ type screen struct {
 	out   io.Writer
 	pen   drawing.Pen
 	began time.Time
+	width int // of the terminal
 	drawn int // lines of the dashboard that are on the terminal
+	// closing: the shop is closed, and orders are still in progress.
+	closing bool
 	// rates are orders per second that became final between the last updates, for the chart.
 	rates []float64
 	last  figures
@@ -75,20 +78,25 @@ func (s *screen) draw(f figures) {
 		fmt.Fprintln(s.out, plainLine(f))
 		return
 	}
-	lines, width := s.dashboard(f), max(s.cfg.Width(), minWidth)
+	s.width = max(s.cfg.Width(), minWidth)
+	var frame strings.Builder
 	if s.drawn > 0 {
-		fmt.Fprintf(s.out, "\x1b[%dA", s.drawn)
+		fmt.Fprintf(&frame, "\r\x1b[%dA", s.drawn)
 	}
+	lines := s.dashboard(f)
 	for _, l := range lines {
-		fmt.Fprintf(s.out, "%s\x1b[K\n", l.fit(s.pen, width-1))
+		frame.WriteString(l.Fit(s.pen, s.width-1) + "\x1b[K\n")
 	}
 	s.drawn = len(lines)
+	fmt.Fprint(s.out, frame.String()+"\x1b[J")
 }
 
-// say prints a line under the dashboard.
-func (s *screen) say(text string) {
-	s.drawn = 0
-	fmt.Fprintln(s.out, text)
+// close says that the shop closes.
+func (s *screen) close() {
+	s.closing = true
+	if s.cfg.Width == nil {
+		fmt.Fprintln(s.out, "the shop closes; waiting for open orders")
+	}
 }
 
 // plainLine formats the figures in one line.
@@ -109,85 +117,97 @@ func (f figures) dead() (n int64) {
 	return n
 }
 
-// line is a line of the dashboard: parts with their colors.
-type line []part
-
-type part struct {
-	color drawing.Color
-	text  string
-}
-
-// fit formats a line that is at most width columns wide.
-func (l line) fit(pen drawing.Pen, width int) string {
-	var b strings.Builder
-	for _, p := range l {
-		text := drawing.Cut(p.text, width)
-		width -= len([]rune(text))
-		b.WriteString(pen.Paint(p.color, text))
-	}
-	return b.String()
-}
-
 // minWidth is the narrowest terminal that the dashboard fits, chartWidth the number of columns of its chart.
 const (
 	minWidth   = 40
-	chartWidth = 59
+	chartWidth = 50
 )
 
-// dashboard returns the lines of the dashboard, at most 23.
-func (s *screen) dashboard(f figures) []line {
+// dashboard returns the lines of the dashboard, at most 23 on a terminal of 80 columns.
+func (s *screen) dashboard(f figures) []drawing.Line {
 	elapsed := clock(f.elapsed)
 	if s.cfg.For > 0 {
 		elapsed += " of " + clock(s.cfg.For)
 	}
-	lines := []line{
-		{{drawing.Bold, "Postrider: a shop of four services"}, {drawing.Dim, fmt.Sprintf("%45s", elapsed)}},
-		{{drawing.Dim, strings.TrimPrefix(s.title(), "postrider demo shop: ")}},
-		nil,
-		{{drawing.Bold, fmt.Sprintf("%-27s%-25s%s", "ORDERS", "SAGAS", "LEDGER ")}, ledgerState(f.tally)},
+	if s.closing {
+		elapsed = fmt.Sprintf("closed; %s in progress", drawing.Plural(f.tally.Open, "order"))
 	}
-	lines = append(lines, f.columns()...)
-	lines = append(lines, nil, line{{drawing.Bold, fmt.Sprintf("%-13s%-24s%10s%10s%14s", "SERVICE", "ADDRESS", "WAITING", "PARKED", "DEAD LETTERS")}})
+	lines := []drawing.Line{
+		{drawing.Bold.Part("Postrider: a shop of four services"), drawing.Dim.Part(fmt.Sprintf("%45s", elapsed))},
+		{drawing.Dim.Part(strings.TrimPrefix(s.title(), "postrider demo shop: "))},
+		nil,
+	}
+	lines = append(lines, drawing.Columns(s.width-1, f.groups()...)...)
+	lines = append(append(lines, nil), f.servicesTable()...)
+	lines = append(append(lines, nil), f.ordersTable()...)
+	rate := ""
+	if n := len(s.rates); n > 0 {
+		rate = fmt.Sprintf("%9.1f", s.rates[n-1])
+	}
+	return append(lines, drawing.Line{
+		drawing.Plain.Part("orders per second   "), drawing.Green.Part(fmt.Sprintf("%-*s", chartWidth, drawing.Chart(s.rates))), drawing.Plain.Part(rate),
+	})
+}
+
+func (f figures) servicesTable() []drawing.Line {
+	lines := []drawing.Line{{drawing.Bold.Part(fmt.Sprintf("%-46s%9s%10s%14s", "SERVICES", "WAITING", "PARKED", "DEAD LETTERS"))}}
 	for _, v := range f.services {
-		lines = append(lines, line{
-			{"", fmt.Sprintf("%-13s%-24s%10s", v.name, v.address, drawing.Number(v.backlog))},
-			{"", fmt.Sprintf("%10s", drawing.Number(v.parked))}, {warn(v.dead > 0), fmt.Sprintf("%14s", drawing.Number(v.dead))},
+		lines = append(lines, drawing.Line{
+			drawing.Plain.Part(fmt.Sprintf("%-13s", v.name)), drawing.Dim.Part(fmt.Sprintf("%-33s", "http://"+v.address+"/postrider/")),
+			drawing.Plain.Part(fmt.Sprintf("%9s%10s", drawing.Number(v.backlog), drawing.Number(v.parked))),
+			warn(v.dead > 0).Part(fmt.Sprintf("%14s", drawing.Number(v.dead))),
 		})
 	}
-	lines = append(lines, nil, line{{drawing.Bold, "LATEST ORDERS"}})
+	return lines
+}
+
+// ordersTable has the latest orders, and always the same height.
+func (f figures) ordersTable() []drawing.Line {
+	lines := []drawing.Line{{drawing.Bold.Part(fmt.Sprintf("%-68s", "LATEST ORDERS")), drawing.Dim.Part("Ctrl+C ends")}}
 	for i := range latestOrders {
 		if i >= len(f.latest) {
-			lines = append(lines, nil) // so that the height stays the same
+			lines = append(lines, nil)
 			continue
 		}
-		o := f.latest[i]
-		lines = append(lines, line{{"", fmt.Sprintf("%-38s%-18s%11s  ", o.id, o.customer, o.total)}, {statusColor(o.status), string(o.status)}})
+		o, total := f.latest[i], "–"
+		if o.total > 0 { // or it is not known yet
+			total = o.total.String()
+		}
+		lines = append(lines, drawing.Line{
+			drawing.Plain.Part(o.id), drawing.Dim.Part(fmt.Sprintf("  %-15s", o.kind)), drawing.Plain.Part(fmt.Sprintf("%15s  ", total)),
+			statusColor(o.status).Part(string(o.status)),
+		})
 	}
-	return append(lines, line{{drawing.Dim, "orders per second   "}, {drawing.Green, drawing.Chart(s.rates)}})
+	return lines
 }
 
-// columns are orders, sagas and ledger next to each other.
-func (f figures) columns() []line {
+// groups are orders, sagas and ledger.
+func (f figures) groups() []drawing.Group {
 	t := f.tally
-	cell := func(label, value string, width int) string { return fmt.Sprintf("%-13s%*s", label, width-13, value) }
-	row := func(order, saga, ledger string, color drawing.Color) line {
-		return line{{"", fmt.Sprintf("%-27s", order)}, {color, fmt.Sprintf("%-25s", saga)}, {"", ledger}}
+	cell := func(label string, n int64, bad bool) drawing.Cell {
+		return drawing.Cell{Label: label, Value: drawing.Number(n), Color: warn(bad && n > 0)}
 	}
-	stuck, timedOut := f.sagas[store.SagaStuck], f.counts.TimedOut
-	return []line{
-		row(cell("shipped", drawing.Number(t.Shipped), 22), cell("running", drawing.Number(f.sagas[store.SagaRunning]), 20), cell("charged", t.Charged.String(), 27), ""),
-		row(cell("cancelled", drawing.Number(t.Cancelled), 22), cell("compensating", drawing.Number(f.sagas[store.SagaCompensating]), 20), cell("refunded", t.Refunded.String(), 27), ""),
-		row(cell("open", drawing.Number(t.Open), 22), cell("stuck", drawing.Number(stuck), 20), cell("free goods", drawing.Number(t.Free), 27), warn(stuck > 0)),
-		row(cell("failed calls", drawing.Number(f.counts.Failed), 22), cell("p50", drawing.Age(f.p50), 20), cell("reserved", drawing.Number(t.Reserved), 27), ""),
-		row(cell("timed out", drawing.Number(timedOut), 22), cell("p95", drawing.Age(f.p95), 20), cell("sold", drawing.Number(t.Sold), 27), warn(timedOut > 0)),
+	return []drawing.Group{
+		{Heading: "ORDERS", Cells: []drawing.Cell{
+			cell("shipped", int64(t.Shipped), false), cell("cancelled", int64(t.Cancelled), false), cell("in progress", int64(t.Open), false),
+			cell("timed out", int64(f.counts.TimedOut), true), cell("failed requests", int64(f.counts.Failed), true),
+		}},
+		{Heading: "SAGAS", Cells: []drawing.Cell{
+			cell("running", f.sagas[store.SagaRunning], false), cell("compensating", f.sagas[store.SagaCompensating], false),
+			cell("stuck", f.sagas[store.SagaStuck], true), {Label: "half within", Value: drawing.Age(f.p50)}, {Label: "95% within", Value: drawing.Age(f.p95)},
+		}},
+		{Heading: "LEDGER", Outcome: ledgerState(t), Cells: []drawing.Cell{
+			{Label: "charged", Value: t.Charged.String()}, {Label: "refunded", Value: t.Refunded.String()},
+			cell("goods free", t.Free, false), cell("goods reserved", t.Reserved, false), cell("goods sold", t.Sold, false),
+		}},
 	}
 }
 
-func ledgerState(t shop.Tally) part {
+func ledgerState(t shop.Tally) drawing.Part {
 	if t.Exact() {
-		return part{drawing.Green, "exact"}
+		return drawing.Green.Part("exact")
 	}
-	return part{drawing.Red, "NOT EXACT"}
+	return drawing.Red.Part("NOT EXACT")
 }
 
 func statusColor(s shop.Status) drawing.Color {
@@ -197,7 +217,7 @@ func statusColor(s shop.Status) drawing.Color {
 	case shop.Cancelled:
 		return drawing.Yellow
 	default:
-		return ""
+		return drawing.Plain
 	}
 }
 
@@ -205,7 +225,7 @@ func warn(yes bool) drawing.Color {
 	if yes {
 		return drawing.Yellow
 	}
-	return ""
+	return drawing.Plain
 }
 
 // clock formats a duration as minutes and seconds.
@@ -219,16 +239,29 @@ func (s *screen) result(t shop.Tally, c loadCounts, p50, p95 time.Duration, foun
 	if len(found) > 0 {
 		heading = s.pen.Paint(drawing.Red, "A promise broke.")
 	}
-	fmt.Fprintf(s.out, "\n%s\n  %s\n", heading, ledgerLine(t))
-	fmt.Fprintf(s.out, "  %s that could succeed, %s that had to be declined; half of all took less than %d ms, 95%% less than %d ms\n",
-		drawing.Plural(c.Orders, "order"), drawing.Number(c.Declined), p50.Milliseconds(), p95.Milliseconds())
+	fmt.Fprintf(s.out, "\n%s\n", heading)
+	lines := ledgerLines(t)
+	if c.Orders+c.Declined > 0 {
+		lines = append(lines, fmt.Sprintf("%s could succeed, %s had to be declined; half of all took less than %s, 95%% less than %s",
+			drawing.Plural(c.Orders, "order"), drawing.Number(c.Declined), drawing.Age(p50), drawing.Age(p95)))
+	}
 	if c.TimedOut > 0 {
-		fmt.Fprintf(s.out, "  %s of them timed out and what was done for them was undone: this machine is too slow for the load; choose a lower --load or a higher --step-timeout\n", drawing.Number(c.TimedOut))
+		lines = append(lines, fmt.Sprintf("%s of them timed out and what was done for them was undone: this machine is too slow for the load; choose a lower --load or a higher --step-timeout",
+			drawing.Number(c.TimedOut)))
 	}
 	if c.SoldOut > 0 {
-		fmt.Fprintf(s.out, "  %s of them were refused, since goods were sold out: choose a lower --load or a shorter --replenish\n", drawing.Number(c.SoldOut))
+		lines = append(lines, fmt.Sprintf("%s of them were refused, since goods were sold out: choose a lower --load or a shorter --replenish", drawing.Number(c.SoldOut)))
 	}
-	for _, broken := range found {
-		fmt.Fprintln(s.out, "  "+broken)
+	s.cfg.print("  ", append(lines, found...)...)
+}
+
+// print prints lines, indented; on a terminal, they are broken to fit.
+func (c Config) print(indent string, lines ...string) {
+	for _, text := range lines {
+		shown := []string{indent + text}
+		if c.Width != nil {
+			shown = drawing.Hang(shown[0], max(c.Width(), minWidth)-1, len(indent)+2)
+		}
+		fmt.Fprintln(c.Out, strings.Join(shown, "\n"))
 	}
 }

@@ -199,13 +199,14 @@ func TestDashboardFits(t *testing.T) {
 		sagas: map[store.SagaStatus]int64{store.SagaRunning: 8, store.SagaCompensating: 1},
 	}
 	for i, name := range shop.Names {
-		f.services = append(f.services, serviceFigures{name: name, address: fmt.Sprint("127.0.0.1:", 8081+i), backlog: 3, parked: 8})
+		f.services = append(f.services, serviceFigures{name: name, address: fmt.Sprint("127.0.0.1:", 18081+i), backlog: 3, parked: 8})
 	}
 	for _, status := range []shop.Status{shop.Pending, shop.Confirmed, shop.Shipped, shop.Cancelled} {
-		f.latest = append(f.latest, latestOrder{newOrder(), "customer-07", 5_999_99, status})
+		f.latest = append(f.latest, latestOrder{newOrder(), "choreographed", 5_999_99, status})
 	}
 	cfg := Config{Out: &bytes.Buffer{}, For: time.Minute, ShownStore: "SQLite", ShownPublisher: "JetStream in this process", Load: "ambient", Seed: 123456, Width: func() int { return 80 }}
 	s := newScreen(cfg, &world{cfg: cfg})
+	s.width = 80
 	for range 2 * chartWidth {
 		s.rates = append(s.rates, 14)
 	}
@@ -216,13 +217,13 @@ func TestDashboardFits(t *testing.T) {
 	}
 	var text strings.Builder
 	for _, l := range lines {
-		shown := l.fit(false, 79)
+		shown := l.Fit(false, 79)
 		text.WriteString(shown + "\n")
 		whole := 0
 		for _, p := range l {
-			whole += utf8.RuneCountInString(p.text)
+			whole += utf8.RuneCountInString(p.Text)
 		}
-		if whole > 80 {
+		if whole > 79 {
 			t.Errorf("%d columns: %s", whole, shown)
 		}
 	}

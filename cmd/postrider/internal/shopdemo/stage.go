@@ -10,21 +10,51 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/cmd/postrider/internal/drawing"
 	"github.com/postrider/postrider/examples/shop"
+	"github.com/postrider/postrider/saga"
 )
 
 // stage runs a scenario: it prints what is done and found, and checks what is expected.
 type stage struct {
 	*world
 	out    io.Writer
+	pen    drawing.Pen
+	width  int // of the terminal, 0 without one
 	number int
 	broken []string
+}
+
+func newStage(cfg Config) *stage {
+	s := &stage{out: cfg.Out, pen: drawing.Pen(cfg.Color)}
+	if cfg.Width != nil {
+		s.width = max(cfg.Width(), minWidth)
+	}
+	return s
+}
+
+// title prints what is done and expected.
+func (s *stage) title(sc *Scenario) {
+	about := sc.about
+	if s.width > 0 {
+		about = strings.Join(drawing.Wrap(about, s.width-1), "\n")
+	}
+	fmt.Fprintf(s.out, "%s\n%s\n\n", s.pen.Paint(drawing.Bold, fmt.Sprintf("Scenario %d: %s", sc.Number, sc.Title)), about)
+}
+
+// line prints a mark and a text, which is broken on a terminal.
+func (s *stage) line(color drawing.Color, mark, text string) {
+	lines := []string{text}
+	if s.width > 0 {
+		lines = drawing.Hang(text, s.width-1-len(mark), 0)
+	}
+	fmt.Fprintf(s.out, "%s%s\n", s.pen.Paint(color, mark), strings.Join(lines, "\n"+strings.Repeat(" ", len(mark))))
 }
 
 // do prints one numbered step of the scenario.
 func (s *stage) do(format string, args ...any) {
 	s.number++
-	fmt.Fprintf(s.out, "%2d  %s\n", s.number, fmt.Sprintf(format, args...))
+	s.line(drawing.Dim, fmt.Sprintf("%2d  ", s.number), fmt.Sprintf(format, args...))
 }
 
 // by prints one numbered step, and the request or command that does it.
@@ -38,7 +68,7 @@ func (s *stage) bothKinds(ctx context.Context, f func(context.Context, *stage, k
 		if i > 0 {
 			fmt.Fprintln(s.out)
 		}
-		fmt.Fprintf(s.out, "The order is %s:\n", k.name)
+		fmt.Fprintln(s.out, s.pen.Paint(drawing.Bold, "The order is "+k.name+":"))
 		s.number = 0
 		if err := f(ctx, s, k); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
@@ -46,6 +76,9 @@ func (s *stage) bothKinds(ctx context.Context, f func(context.Context, *stage, k
 	}
 	return nil
 }
+
+// observed says whether nobody asks for the undos of an order.
+func (s *stage) observed(k kind) bool { return k == choreographed && s.cfg.Compensate == saga.Observe }
 
 // placed prints and places an order.
 func (s *stage) placed(ctx context.Context, k kind, o orderRequest, wait int) (id string, r reply, err error) {
@@ -68,12 +101,13 @@ func (s *stage) placed(ctx context.Context, k kind, o orderRequest, wait int) (i
 
 // expect checks something that must be true.
 func (s *stage) expect(true bool, format string, args ...any) {
-	text, mark := fmt.Sprintf(format, args...), "ok"
-	if !true {
-		mark = "NO"
-		s.broken = append(s.broken, text)
+	text := fmt.Sprintf(format, args...)
+	if true {
+		s.line(drawing.Green, "    ok  ", text)
+		return
 	}
-	fmt.Fprintf(s.out, "    %s  %s\n", mark, text)
+	s.broken = append(s.broken, text)
+	s.line(drawing.Red, "    NO  ", text)
 }
 
 // patience is how long a scenario waits for what must happen, beyond the time limits of the sagas: longer than a slow machine needs.

@@ -73,6 +73,9 @@ func (s steady) watch(t *testing.T, w *world) (early, late size) {
 		if err != nil || !tally.Exact() || tally.Overdue > 0 {
 			t.Fatalf("after %d minutes: %v, %+v", minute, err, tally)
 		}
+		if minute%60 == 0 {
+			t.Logf("after %d hours: %q, %+v", minute/60, ledgerLines(tally), measure(t, w))
+		}
 		switch past := time.Since(begun); {
 		case past > s.length/2-s.keep/2 && past <= s.length/2:
 			early = early.max(measure(t, w))
@@ -91,7 +94,7 @@ func (s steady) judge(t *testing.T, w *world, l *load) {
 	}
 	broken, err := l.judgeOpen(t.Context())
 	counts, p50, p95 := l.stats()
-	t.Logf("%s: %+v; p50 %s, p95 %s", ledgerLine(tally), counts, p50, p95)
+	t.Logf("%q: %+v; p50 %s, p95 %s", ledgerLines(tally), counts, p50, p95)
 	if err != nil || len(broken) > 0 || counts.TimedOut+counts.SoldOut+counts.Failed > 0 {
 		t.Errorf("%v, broken %q, %+v, last failure: %v", err, broken, counts, l.failure)
 	}

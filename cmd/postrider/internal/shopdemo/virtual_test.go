@@ -36,7 +36,7 @@ func openVirtual(t *testing.T, cfg Config) *world {
 		}
 		network[name] = &pipeListener{connections: make(chan net.Conn), closed: make(chan struct{})}
 		w.dbs[name] = database{db, func() { _ = db.DB.Close() }}
-		w.members[name] = &virtual{settings: Settings{Service: name, Limits: cfg.Limits, Seed: cfg.Seed}, db: db, broker: broker, listener: network[name]}
+		w.members[name] = &virtual{settings: Settings{Service: name, Compensate: cfg.Compensate, Limits: cfg.Limits, Seed: cfg.Seed}, db: db, broker: broker, listener: network[name]}
 	}
 	for _, name := range shop.Names {
 		if err := w.members[name].start(t.Context()); err != nil {

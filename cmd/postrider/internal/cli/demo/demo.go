@@ -127,7 +127,8 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 const next = `
 With your own database and broker:
   postrider migrate up --store postgres://localhost/shop
-  postrider relay --store postgres://localhost/shop --publisher 'nats://localhost:4222?stream=SHOP'
+  postrider relay --store postgres://localhost/shop \
+    --publisher 'nats://localhost:4222?stream=SHOP'
 `
 
 // terminal returns the width of standard output, and whether to use colors; nil if it is not a terminal.

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/shopdemo"
+	"github.com/postrider/postrider/saga"
 )
 
 // shopFlags are the flags of "demo shop".
@@ -26,6 +28,7 @@ type shopFlags struct {
 	scenario           int
 	service, stream    string
 	listen             string
+	compensate         string
 	plain, printConfig bool
 }
 
@@ -86,6 +89,7 @@ func (f *shopFlags) register(flags *pflag.FlagSet) {
 	flags.Uint64Var(&f.Seed, "seed", 0, "`number` from which prices and requests are drawn (default: a random one)")
 	flags.BoolVar(&f.Processes, "processes", false, "run each service as a process")
 	flags.BoolVar(&f.Faults, "faults", false, "let handlers fail on demand: POST /faults?type=card.charge&fail=true")
+	flags.StringVar(&f.compensate, "compensate", "request", "`who` starts the undos of choreographed orders: request, the tracker; observe, the services")
 	flags.StringVar(&f.Publisher, "publisher", "", "`URL` of a NATS, Kafka, RabbitMQ or Redis server (default: a NATS server in this process)")
 	flags.StringVar(&f.Dir, "dir", "", "`folder` for databases and logs, which stay (default: a temporary one)")
 	flags.IntVar(&f.Port, "port", 8081, "`port` of orders; the other services have the following ones; 0 for free ports")
@@ -122,9 +126,17 @@ func (p commands) printFlags(flags *pflag.FlagSet) {
 }
 
 func (p commands) shop(ctx context.Context, f shopFlags) (err error) {
+	switch f.compensate {
+	case "request":
+	case "observe":
+		f.Compensate = saga.Observe
+	default:
+		return program.Usagef("--compensate must be request or observe, is %q", f.compensate)
+	}
 	if f.service != "" {
 		return shopdemo.RunService(ctx, shopdemo.Settings{
-			Service: f.service, Store: p.StoreFlag, Publisher: f.Publisher, Stream: f.stream, Listen: f.listen, Seed: f.Seed, Faults: f.Faults, Limits: f.Limits,
+			Service: f.service, Store: p.StoreFlag, Publisher: f.Publisher, Stream: f.stream, Listen: f.listen, Seed: f.Seed, Faults: f.Faults,
+			Compensate: f.Compensate, Limits: f.Limits,
 		}, slog.New(slog.NewTextHandler(p.Stderr, nil)))
 	}
 	if f.For < 0 || f.Port < 0 || f.Port > 65_532 {
@@ -204,7 +216,7 @@ func serviceArgs(s shopdemo.Settings) []string {
 		value any
 	}{
 		{"service", s.Service}, {"store", s.Store}, {"publisher", s.Publisher}, {"stream", s.Stream}, {"listen", s.Listen}, {"seed", s.Seed},
-		{"faults", s.Faults}, {"step-timeout", l.StepTimeout}, {"deadline", l.Deadline}, {"undo-timeout", l.UndoTimeout},
+		{"faults", s.Faults}, {"compensate", cmp.Or(string(s.Compensate), "request")}, {"step-timeout", l.StepTimeout}, {"deadline", l.Deadline}, {"undo-timeout", l.UndoTimeout},
 		{"undo-attempts", l.UndoAttempts}, {"lease-ttl", l.LeaseTTL}, {"keep", l.Keep}, {"replenish", l.Replenish},
 		{"saga-version", l.Version}, {"review-above", l.ReviewAbove},
 	} {

@@ -1,7 +1,9 @@
 package demo_test
 
 import (
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -29,10 +31,12 @@ func TestShopFlags(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "demo", "shop", "--print-config"), "load: ambient\n", "step-timeout: 15s\n", "port: 8081\n")
 	clitest.Fails(t, program.ExitUsage, "there is no such scenario", "demo", "shop", "--scenario", "99")
 	clitest.Fails(t, program.ExitUsage, `"heavy" is no load`, "demo", "shop", "--load", "heavy")
+	clitest.Fails(t, program.ExitUsage, `--compensate must be request or observe, is "wait"`, "demo", "shop", "--compensate", "wait")
 	clitest.Fails(t, program.ExitFailed, "the shop runs on SQLite and PostgreSQL", "demo", "shop", "--store", "mysql://root@127.0.0.1/x")
 }
 
-// TestBothKindsAreShownAlike: the sagas of an orchestrated and of a choreographed order have the same columns.
+// TestBothKindsAreShownAlike: the sagas of an orchestrated and of a choreographed order have the same columns. When the books of a shop
+// are wrong that is opened again, its exit code says so.
 func TestBothKindsAreShownAlike(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,6 +56,13 @@ func TestBothKindsAreShownAlike(t *testing.T) {
 	if len(columns) != 2 || !slices.Equal(columns["orchestrated"], columns["choreographed"]) {
 		t.Errorf("columns:\n%v", columns)
 	}
+	reopen := []string{"demo", "shop", "--load", "none", "--for", "1s", "--port", "0", "--dir", dir}
+	clitest.Contains(t, clitest.OK(t, reopen...), "Every promise was kept.")
+	inventory, err := sql.Open("sqlite", filepath.Join(dir, "inventory.db"))
+	clitest.Must(t, err)
+	_, err = inventory.ExecContext(t.Context(), `UPDATE products SET free = free - 1 WHERE sku = 'P-01'`)
+	clitest.Must(t, errors.Join(err, inventory.Close()))
+	clitest.Fails(t, program.ExitNo, "a promise broke", reopen...)
 }
 
 func TestShopOnServers(t *testing.T) {

@@ -111,6 +111,13 @@ func TestSagaShow(t *testing.T) {
 	}
 	clitest.Fails(t, program.ExitFailed, "no such instance of a saga: nobody", "saga", "show", "nobody", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "__complete", "saga", "show", "--store", url, "order"), "order-2\torder-fulfilment stuck key/order-2")
+	inTx(t, clitest.OpenOutbox(t, url), func(s store.SagaStore[*sql.Tx], tx *sql.Tx) {
+		clitest.Must(t, s.SaveSagas(t.Context(), tx, []store.SagaChange{{
+			Run: "run-order-2", Rev: 2, SagaCondition: store.SagaCondition{Status: store.SagaCompleted, Direction: store.SagaForward, Obligations: 2},
+			Transitions: []store.SagaTransition{{Input: "operator"}},
+		}}))
+	})
+	clitest.Lacks(t, clitest.OK(t, "saga", "show", "order-2", "--store", url), "obligations") // a completed instance keeps what was done
 }
 
 // TestSagaChildren: an instance and those that its steps started name each other.

@@ -192,12 +192,16 @@ func (s shown) state() string {
 	return text
 }
 
+// obligations are open ones, and those that an operator released. What a completed instance has done is to stay.
 func (s shown) obligations() string {
-	text := fmt.Sprint(s.i.Obligations, " open")
-	if s.i.Released > 0 {
-		text += fmt.Sprint(", ", s.i.Released, " released by an operator")
+	var parts []string
+	if s.i.Status != store.SagaCompleted {
+		parts = append(parts, fmt.Sprint(s.i.Obligations, " open"))
 	}
-	return text
+	if s.i.Released > 0 {
+		parts = append(parts, fmt.Sprint(s.i.Released, " released by an operator"))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // happened describes a transition in one line.
