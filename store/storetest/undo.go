@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -30,6 +31,8 @@ func failedChangeLeavesNothing(e *env) {
 		return errors.Join(w.AddDocument(e.ctx, document), w.AddDecision(e.ctx, decision), w.PutRecord(e.ctx, record))
 	})
 	record.Rev = 1
+	unchanged := ""
+	e.changeRecords(func(w store.Writer) error { unchanged = e.described(w, alone.Message.ID); return nil })
 	before := e.everything(logged, alone.Message.ID)
 	var log store.LogPage
 	e.viewRecords(func(r store.Reader) (err error) {
@@ -106,8 +109,8 @@ func failedChangeLeavesNothing(e *env) {
 	} {
 		failed := errors.New("no longer wanted")
 		err := e.Change(e.ctx, store.Operation{Method: "Test", Doing: "test"}, func(w store.Writer) error {
-			if err := change(w); err != nil {
-				e.t.Errorf("%s: %v", name, err)
+			if err := change(w); err != nil || e.described(w, alone.Message.ID) == unchanged {
+				e.t.Errorf("%s: %v, or it changes nothing", name, err)
 			}
 			return failed
 		})
@@ -123,33 +126,11 @@ func failedChangeLeavesNothing(e *env) {
 func first[T any](_ T, err error) error          { return err }
 func second[T, U any](_ T, _ U, err error) error { return err }
 
-// everything describes what operators can change.
+// everything describes what operators can change, with the holders of leases and recorded attempts.
 func (e *env) everything(logged []string, parked string) string {
 	e.t.Helper()
 	var all []any
-	e.viewRecords(func(r store.Reader) error {
-		all = nil
-		var errs []error
-		add := func(v any, err error) { all, errs = append(all, v), append(errs, err) }
-		dead, err := r.DeadLetters(e.ctx, store.DeadQuery{DeadFilter: store.DeadFilter{State: store.DeadAny}})
-		add(dead, err)
-		for i := range dead {
-			add(r.Edits(e.ctx, dead[i].Number))
-		}
-		add(r.Redrives(e.ctx, "", 1<<60, 100))
-		add(r.HeldKeys(e.ctx, store.HeldQuery{Limit: 100}))
-		add(r.Queued(e.ctx, "r", "order/1", 100))
-		add(r.Parked(e.ctx, store.ParkedQuery{Limit: 100}))
-		add(r.ParkedByID(e.ctx, "r", parked))
-		add(r.Decision(e.ctx, "before"))
-		add(r.Documents(e.ctx, "k", "", 100))
-		for _, table := range recordTables {
-			add(r.ListRecords(e.ctx, store.RecordQuery{Table: table, Kind: "k", Limit: 100}))
-		}
-		add(r.Logged(e.ctx, store.LogQuery{Relay: "r", UpTo: 1 << 60, Limit: 1_000}))
-		add(r.CountKept(e.ctx, "gone"))
-		return errors.Join(errs...)
-	})
+	e.viewRecords(func(r store.Reader) error { all = []any{e.described(r, parked)}; return nil })
 	for _, id := range append([]string{parked}, logged...) {
 		attempts, err := e.attemptLog().Attempts(e.ctx, id)
 		e.must(err, "attempts")
@@ -158,6 +139,31 @@ func (e *env) everything(logged []string, parked string) string {
 	for _, p := range e.status("r").Partitions {
 		all = append(all, p.Owner)
 	}
+	return fmt.Sprintf("%+v", all)
+}
+
+// described describes what a reader sees of what operators can change.
+func (e *env) described(r store.Reader, parked string) string {
+	e.t.Helper()
+	var all []any
+	add := func(v any, err error) { all = append(all, v, fmt.Sprint(err)) }
+	dead, err := r.DeadLetters(e.ctx, store.DeadQuery{DeadFilter: store.DeadFilter{State: store.DeadAny}})
+	add(dead, err)
+	for i := range dead {
+		add(r.Edits(e.ctx, dead[i].Number))
+	}
+	add(r.Redrives(e.ctx, "", 1<<60, 100))
+	add(r.HeldKeys(e.ctx, store.HeldQuery{Relay: "r", Limit: 100}))
+	add(r.Queued(e.ctx, "r", "order/1", 100))
+	add(r.Parked(e.ctx, store.ParkedQuery{Relay: "r", Limit: 100}))
+	add(r.ParkedByID(e.ctx, "r", parked))
+	add(r.Decision(e.ctx, "before"))
+	add(r.Documents(e.ctx, "k", "", 100))
+	for _, table := range recordTables {
+		add(r.ListRecords(e.ctx, store.RecordQuery{Table: table, Kind: "k", Limit: 100}))
+	}
+	add(r.Logged(e.ctx, store.LogQuery{Relay: "r", UpTo: 1 << 60, Limit: 1_000}))
+	add(r.CountKept(e.ctx, "gone"))
 	text, err := json.MarshalIndent(all, "", " ")
 	e.must(err, "describe")
 	return string(text)
