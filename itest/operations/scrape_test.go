@@ -57,15 +57,16 @@ func TestScrapeTorture(t *testing.T) {
 	stop()
 
 	defer tele.WatchStore(telemetry.StoreOf{Name: "main", System: "postgres", Store: s, Every: time.Nanosecond})()
+	const longest = 200 * time.Millisecond
 	shortest := time.Hour
-	for range 20 { // a busy machine delays some
+	for deadline := time.Now().Add(time.Minute); shortest > longest && time.Now().Before(deadline); { // a busy machine delays some
 		began := time.Now()
 		scrape()
 		shortest = min(shortest, time.Since(began))
 	}
 	t.Logf("a scrape with a reading takes %s", shortest)
-	if shortest > 200*time.Millisecond {
-		t.Errorf("a scrape takes %s", shortest)
+	if shortest > longest {
+		t.Errorf("a scrape takes %s, want %s at most", shortest, longest)
 	}
 }
 
