@@ -171,6 +171,12 @@ $(CLIENTS)/python/ready: cmd/postrider/internal/cli/mcp/testdata/requirements.tx
 $(CLIENTS)/npm/ready: $(addprefix cmd/postrider/internal/cli/mcp/testdata/,package.json client.mjs)
 	@mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && npm install --silent --no-audit --no-fund --ignore-scripts && touch ready
 
+.PHONY: grafana
+grafana: .cache/grafana/ready
+
+.cache/grafana/ready: telemetry/testdata/grafana/package.json
+	@mkdir -p $(@D) && cp $^ $(@D) && cd $(@D) && npm install --silent --no-audit --no-fund --ignore-scripts && touch ready
+
 .PHONY: programs
 programs:
 	@$(BUILD) -o $(BIN)/ ./itest/cmd/... ./cmd/postrider

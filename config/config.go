@@ -194,6 +194,8 @@ type Telemetry struct {
 	ReadEvery time.Duration `yaml:"read_every" min:"100ms" max:"1h"`
 	// Types are the types of messages that are labels.
 	Types []string `yaml:"types"`
+	// Prefix is what the names of metrics begin with. Default "postrider".
+	Prefix string `yaml:"prefix"`
 }
 
 // Admin configures the administration of postrider serve and relay --admin.

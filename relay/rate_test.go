@@ -96,11 +96,11 @@ func TestMaxRateIsSharedByProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, c := setup(t), newMeter()
-		for i := range 4000 {
+		for i := range 7000 {
 			b.publish(b.msg(fmt.Sprint("k", i)))
 		}
 		process := func() *relay.Relay {
-			r := b.relay(relay.Config{MaxRate: 20, Burst: 1})
+			r := b.relay(relay.Config{MaxRate: 100, Burst: 10})
 			handle(t, r, func(context.Context, *postrider.Message) error { c.count(1); return nil })
 			return r
 		}
@@ -109,15 +109,15 @@ func TestMaxRateIsSharedByProcesses(t *testing.T) {
 		for range 3 {
 			stops = append(stops, b.start(process()))
 		}
-		pass(100 * time.Second)
-		c.wantRate(t, "four processes", 1800, 2010, 25)
+		pass(40 * time.Second)
+		c.wantRate(t, "four processes", 3600, 4010, 110)
 		for _, stop := range stops {
 			stop()
 		}
 		before := c.sum()
-		pass(50 * time.Second)
-		if n := c.sum() - before; n < 900 || n > 1010 {
-			t.Errorf("%d messages by one process, want about 1,000", n)
+		pass(20 * time.Second)
+		if n := c.sum() - before; n < 1800 || n > 2010 {
+			t.Errorf("%d messages by one process, want about 2,000", n)
 		}
 	})
 }

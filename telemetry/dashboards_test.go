@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +56,37 @@ func checkQuery(t *testing.T, where, unit, expr string) {
 		}
 		if m.Kind != telemetry.Counter && (m.Unit == "s") != (unit == "s") || m.Unit == "By" && unit != "bytes" {
 			t.Errorf("%s: %s has unit %q, the panel %q", where, m.Name, m.Unit, unit)
+		}
+	}
+}
+
+// TestDashboardsHaveGrafanasTypes: Grafana's own types of a dashboard accept each file. They do not accept a field that they do not have, or a
+// value of another type.
+func TestDashboardsHaveGrafanasTypes(t *testing.T) {
+	t.Parallel()
+	packages := filepath.Join(servertest.Get(t, servertest.Grafana), "node_modules")
+	dir := t.TempDir()
+	must(t, os.Symlink(packages, filepath.Join(dir, "node_modules")))
+	write := func(name, content string) {
+		must(t, os.WriteFile(filepath.Join(dir, name+".ts"), []byte("import { type Dashboard } from '@grafana/schema';\nexport const d: Dashboard = "+content), 0o600))
+	}
+	names := []string{"broken.ts"}
+	for _, d := range dashboard.All() {
+		content := readFile(t, "../deploy/grafana/"+d.File+".json")
+		write(d.File, content)
+		write("broken", strings.NewReplacer(`"gridPos"`, `"gridPosition"`, `"refresh": 2`, `"refresh": "often"`).Replace(content))
+		names = append(names, d.File+".ts")
+	}
+	compiler := exec.CommandContext(t.Context(), filepath.Join(packages, ".bin", "tsc"),
+		slices.Concat([]string{"--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext"}, names)...)
+	compiler.Dir = dir
+	out, err := compiler.CombinedOutput()
+	if !strings.Contains(string(out), "gridPosition") || !strings.Contains(string(out), "VariableRefresh") {
+		t.Errorf("a wrong name and a wrong value are not found: %v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "postrider-") || strings.HasPrefix(line, "error") {
+			t.Error(line)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -32,7 +34,13 @@ type Config struct {
 	Types []string
 	// Version is the version of the program. Default: that of the build.
 	Version string
+	// Prefix is what the names of metrics begin with instead of "postrider", which is the default. Alerts and dashboards need the
+	// same one.
+	Prefix string
 }
+
+// prefixes are the valid ones.
+var prefixes = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 // Telemetry has the instruments of a process. It is safe for concurrent use.
 type Telemetry struct {
@@ -65,6 +73,10 @@ func New(c Config) (*Telemetry, error) {
 	if c.Meter == nil {
 		return nil, errors.New("telemetry: New needs a meter provider")
 	}
+	c.Prefix = cmp.Or(c.Prefix, defaultPrefix)
+	if !prefixes.MatchString(c.Prefix) {
+		return nil, fmt.Errorf("telemetry: Prefix %q is not of lower-case letters, digits and underscores", c.Prefix)
+	}
 	if len(c.Types) > maxTypes {
 		return nil, fmt.Errorf("telemetry: Types has %d types, the most is %d", len(c.Types), maxTypes)
 	}
@@ -84,7 +96,7 @@ func New(c Config) (*Telemetry, error) {
 	meter := c.Meter.Meter(scope)
 	var all []metric.Observable
 	for _, m := range metrics {
-		observable, err := t.instrument(meter, m)
+		observable, err := t.instrument(meter, m, c.Prefix)
 		if err != nil {
 			return nil, fmt.Errorf("telemetry: %s: %w", m.Name, err)
 		}
@@ -115,9 +127,12 @@ func buildInfo(version string) []string {
 	return []string{version, revision, runtime.Version()}
 }
 
+// defaultPrefix is that of the names in the table of metrics.
+const defaultPrefix = "postrider"
+
 // otelName returns the OpenTelemetry name of a metric.
-func (m *Metric) otelName() string {
-	name := strings.TrimSuffix(m.Name, "_total")
+func (m *Metric) otelName(prefix string) string {
+	name := strings.TrimSuffix(prefix+strings.TrimPrefix(m.Name, defaultPrefix), "_total")
 	switch m.Unit {
 	case "s":
 		name = strings.TrimSuffix(name, "_seconds")
@@ -128,8 +143,8 @@ func (m *Metric) otelName() string {
 }
 
 // instrument makes the instrument of a metric, and returns it if it is observed at each export.
-func (t *Telemetry) instrument(meter metric.Meter, m Metric) (observable metric.Observable, err error) {
-	name, unit, help := m.otelName(), metric.WithUnit(m.Unit), metric.WithDescription(m.Help)
+func (t *Telemetry) instrument(meter metric.Meter, m Metric, prefix string) (observable metric.Observable, err error) {
+	name, unit, help := m.otelName(prefix), metric.WithUnit(m.Unit), metric.WithDescription(m.Help)
 	t.labels[m.Name] = m.Labels
 	switch {
 	case m.Kind == Histogram:

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -101,4 +102,58 @@ func TestTraceFromPublisherToConsumer(t *testing.T) {
 	if inHandler.SpanID() != process.SpanContext().SpanID() || !strings.Contains(log.String(), "trace_id="+inHandler.TraceID().String()) {
 		t.Errorf("the handler has span %s, want %s; log: %s", inHandler.SpanID(), process.SpanContext().SpanID(), log.String())
 	}
+}
+
+// TestTraceOfAHeldMessage: each attempt of a message that was held for more than a minute is the root of a trace of its own, with a link to
+// the span in which the message was published.
+func TestTraceOfAHeldMessage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		spans := tracetest.NewSpanRecorder()
+		tele, err := telemetry.New(telemetry.Config{
+			Meter: sdkmetric.NewMeterProvider(), Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
+		})
+		must(t, err)
+		s := memory.New(memory.Config{Partitions: 1})
+		o, err := outbox.New[*memory.Tx](s, outbox.Config{Source: "test", Observer: tele.Outbox("main"), Propagator: tele.Propagator()})
+		must(t, err)
+		r, err := relay.New(s, relay.Config{
+			Name: "r", Observer: tele.Relay(telemetry.RelayOf{Store: "main", Relay: "r"}), Logger: slog.New(slog.DiscardHandler),
+		})
+		must(t, err)
+		must(t, r.HandleFunc("t", func(_ context.Context, m *postrider.Message) error {
+			if m.Attempt == 1 {
+				return postrider.Retry(61*time.Second, nil)
+			}
+			return nil
+		}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		_, err = o.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			_, err := o.Publish(ctx, tx, &postrider.Message{Type: "t", Key: "k"})
+			return err
+		})
+		must(t, err)
+		time.Sleep(2 * time.Minute)
+		stop()
+		must(t, <-ended)
+		var create trace.SpanID
+		var attempts []sdktrace.ReadOnlySpan
+		for _, span := range spans.Ended() {
+			if span.Name() == "create t" {
+				create = span.SpanContext().SpanID()
+			} else {
+				attempts = append(attempts, span)
+			}
+		}
+		if len(attempts) != 2 || attempts[1].StartTime().Sub(attempts[0].StartTime()) < 61*time.Second {
+			t.Fatalf("attempts: %v", attempts)
+		}
+		for _, span := range attempts {
+			if links := span.Links(); span.Name() != "process t" || span.Parent().IsValid() || len(links) != 1 || links[0].SpanContext.SpanID() != create {
+				t.Errorf("%s has the parent %v and the links %v, want none and one to %s", span.Name(), span.Parent(), links, create)
+			}
+		}
+	})
 }

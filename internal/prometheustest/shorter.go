@@ -16,10 +16,11 @@ const (
 	faster      = 30
 )
 
-// windows are the ranges of rules, in their order, and thresholds the bounds of ages in seconds, which would still be too long.
+// windows are the ranges of rules, and thresholds the bounds of ages in seconds, which would still be too long. An increase over 15 minutes
+// needs more than two scrapes.
 var (
 	windows = map[string]time.Duration{
-		"5m": 10 * time.Second, "15m": 15 * time.Second, "30m": 20 * time.Second, "1h": 25 * time.Second, "6h": 30 * time.Second,
+		"5m": 10 * time.Second, "15m": 30 * time.Second, "30m": 20 * time.Second, "1h": 25 * time.Second, "6h": 30 * time.Second,
 		"3d": time.Minute,
 	}
 	thresholds = map[string]int{"120": 10, "600": 20, "900": 20, "1800": 20, "86400": 20}

@@ -50,6 +50,8 @@ const (
 	Languages Name = "POSTRIDER_TEST_LANGUAGES"
 	// Clients is the folder with the packages of Python and npm that use the administration as other programs do.
 	Clients Name = "POSTRIDER_TEST_CLIENTS"
+	// Grafana is the folder with the compiler of TypeScript, and with Grafana's types of dashboards.
+	Grafana Name = "POSTRIDER_TEST_GRAFANA"
 	// PythonBin has the module venv.
 	PythonBin Name = "POSTRIDER_TEST_PYTHON_BIN"
 	NPMBin    Name = "POSTRIDER_TEST_NPM_BIN"

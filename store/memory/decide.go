@@ -137,9 +137,9 @@ func (r records) DeadLetterParked(_ context.Context, c store.ParkedChoice, d sto
 	at := now()
 	for _, row := range rows {
 		partition, set := r.setOf(c.Relay, row)
-		set.take(row.msg.Sequence)
-		row.history = remember(row.history, 0, at, d.Entry)
-		l := r.db.deadLetter(c.Relay, partition, row, d.Reason, d.Cause, row.attempts, at)
+		moved := *set.take(row.msg.Sequence)
+		moved.history = remember(moved.history, 0, at, d.Entry)
+		l := r.db.deadLetter(c.Relay, partition, &moved, d.Reason, d.Cause, moved.attempts, at)
 		if d.State != store.DeadOpen {
 			l.close(d.State, d.By, d.Resolution, at)
 		}

@@ -20,8 +20,10 @@ func (r records) EraseLogged(_ context.Context, messages []store.LoggedMessage) 
 		if err := r.db.endUndelivered(m.Partition, row); err != nil {
 			return n, err
 		}
+		before := *row
+		r.onError(func() { *row = before })
 		row.msg, row.undecodable, row.availableAt = store.Erased(row.msg), nil, time.Time{}
-		delete(r.db.attempts, m.ID)
+		r.removeAttempts(m.ID)
 		n++
 	}
 	return n, nil
@@ -62,7 +64,7 @@ func (r records) EraseParked(_ context.Context, f store.EraseFilter, limit int) 
 				if c := rel.cursors[partition]; c != nil {
 					c.token = ""
 				}
-				delete(r.db.attempts, m.ID)
+				r.removeAttempts(m.ID)
 				out = append(out, store.ErasedParked{Relay: name, Key: m.Key})
 			}
 		}
@@ -77,10 +79,18 @@ func (r records) EraseDead(_ context.Context, f store.EraseFilter, limit int) (n
 			continue
 		}
 		l.Message, l.undecodable, l.Cause, l.History, l.edits = store.Erased(l.Message), nil, "", nil, nil
-		delete(r.db.attempts, l.Message.ID)
+		r.removeAttempts(l.Message.ID)
 		n++
 	}
 	return n, nil
+}
+
+// removeAttempts removes the recorded attempts of a message.
+func (r records) removeAttempts(id string) {
+	if rows, known := r.db.attempts[id]; known {
+		r.onError(func() { r.db.attempts[id] = rows })
+		delete(r.db.attempts, id)
+	}
 }
 
 // CountErasable implements store.EraseReader.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -10,17 +11,32 @@ import (
 // records implements store.Reader and store.Writer while the database is locked.
 type records struct {
 	db *database
+	// undo is how to undo what database.before does not, in the order in which it was done.
+	undo *[]func()
 }
+
+// onError adds to undo.
+func (r records) onError(undo func()) { *r.undo = append(*r.undo, undo) }
 
 // View implements store.Records.
 func (s *Store) View(ctx context.Context, op store.Operation, f func(store.Reader) error) error {
-	_, err := do(ctx, s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{db}) })
+	_, err := do(ctx, s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{db: db}) })
 	return err
 }
 
 // Change implements store.Records.
 func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
-	_, err := do(ctx, s, op.Method, func(db *database) (struct{}, error) { return struct{}{}, f(records{db}) })
+	_, err := do(ctx, s, op.Method, func(db *database) (struct{}, error) {
+		in, undo := records{db, new([]func())}, db.before()
+		err := f(in)
+		if err != nil {
+			for _, undo := range slices.Backward(*in.undo) {
+				undo()
+			}
+			undo()
+		}
+		return struct{}{}, err
+	})
 	return err
 }
 

@@ -39,11 +39,20 @@ func (r records) RemoveKept(ctx context.Context, name string, _ int) (int, error
 		return 0, err
 	}
 	r.db.deadRows = slices.DeleteFunc(r.db.deadRows, func(l *deadRow) bool { return l.Relay == name })
-	for id, rows := range r.db.attempts {
-		r.db.attempts[id] = slices.DeleteFunc(rows, func(row attemptRow) bool { return row.Relay == name })
+	attempts := maps.Clone(r.db.attempts)
+	r.onError(func() { r.db.attempts = attempts })
+	for id, rows := range attempts {
+		r.db.attempts[id] = slices.DeleteFunc(slices.Clone(rows), func(row attemptRow) bool { return row.Relay == name })
 	}
 	maps.DeleteFunc(r.db.attempts, func(_ string, rows []attemptRow) bool { return len(rows) == 0 })
 	if in := r.db.inboxes[name]; in != nil {
+		before := inboxState{claims: maps.Clone(in.claims), versions: maps.Clone(in.versions), watermarks: maps.Clone(in.watermarks), positions: maps.Clone(in.positions)}
+		r.onError(func() {
+			maps.Copy(in.claims, before.claims)
+			maps.Copy(in.versions, before.versions)
+			maps.Copy(in.watermarks, before.watermarks)
+			maps.Copy(in.positions, before.positions)
+		})
 		clear(in.claims)
 		clear(in.versions)
 		clear(in.watermarks)

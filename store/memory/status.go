@@ -15,7 +15,7 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	return do(ctx, s, "Status", func(db *database) (store.Status, error) {
 		rows := stored.StatusRows{Now: now(), Partitions: len(db.log), Topics: make(map[string][]string), Unrouted: db.unrouted()}
 		var err error
-		if rows.Pauses, err = (records{db}).ListRecords(ctx, stored.Pauses); err != nil {
+		if rows.Pauses, err = (records{db: db}).ListRecords(ctx, stored.Pauses); err != nil {
 			return store.Status{}, err
 		}
 		for name, r := range db.relays {

@@ -15,6 +15,7 @@ var recordTests = []test{
 	{name: "RecordsExpire", run: recordsExpire},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
+	{name: "AFailedChangeLeavesNothing", run: failedChangeLeavesNothing},
 	{name: "ARelayIsPausedAndResumed", run: pauses, statements: true},
 	{name: "PauseEndsWithItsRelay", run: pauseEndsWithItsRelay},
 	{name: "ProgressOfRelaysIsFound", run: progressIsFound},

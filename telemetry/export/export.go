@@ -57,7 +57,7 @@ const (
 	// sendTimeout limits a request to the collector.
 	sendTimeout = 10 * time.Second
 	// scrapes bounds the requests of Prometheus that are answered at a time.
-	scrapes       = 4
+	scrapes       = 10
 	scrapeTimeout = 5 * time.Second
 )
 

@@ -21,6 +21,7 @@
 //	POSTRIDER_TEST_KAFKA_HOME     folder of a Kafka installation, its jars in libs
 //	POSTRIDER_TEST_LANGUAGES      folder with what the programs in other languages need (make languages)
 //	POSTRIDER_TEST_CLIENTS        folder with programs that use the administration (make clients)
+//	POSTRIDER_TEST_GRAFANA        folder with Grafana's types of dashboards and the compiler of TypeScript (make grafana)
 //	POSTRIDER_TEST_…_BIN          path of a program, for tests that start and kill servers themselves, or that need a
 //	                              third-party client: NATS (nats-server), MARIADB (mariadbd), MARIADB_SLAP (mariadb-slap),
 //	                              REDIS (redis-server), RABBITMQ (rabbitmq-server), PGBENCH, PGBOUNCER,

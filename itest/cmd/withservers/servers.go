@@ -23,6 +23,8 @@ func (s *supply) provide(name servertest.Name) (value string, err error) {
 		return s.filled("languages", "python3", "npm", "java", "mvn")
 	case servertest.Clients:
 		return s.filled("clients", "python3", "npm")
+	case servertest.Grafana:
+		return s.filled("grafana", "npm")
 	case servertest.PythonBin:
 		return s.program("python3")
 	case servertest.NPMBin:

@@ -3,11 +3,7 @@ package scenario_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,27 +15,22 @@ import (
 	"github.com/postrider/postrider/telemetry/internal/scenario"
 )
 
-// TestDashboardsAndAlertsInPrometheus: in a Prometheus that scrapes two processes of a system under load, each query of the dashboards
-// returns data, and the right numbers, and exemplars lead to traces. Alerts fire, and end after what their runbooks say; receivers of
-// Alertmanager are told both, with the runbook. TestAlertsUnderFaults has the other alerts: here are those that fire for as long as their
-// fault lasts, on any machine.
-func TestDashboardsAndAlertsInPrometheus(t *testing.T) { // not in parallel: the tests in virtual time leave it no processor
+// TestDashboardsInPrometheus: in a Prometheus that scrapes two processes of a system under load and faults, each query of the dashboards
+// returns data, and the right numbers, and exemplars lead to traces.
+func TestDashboardsInPrometheus(t *testing.T) { // not in parallel: the tests in virtual time leave it no processor
 	spans := tracetest.NewSpanRecorder()
 	w, second := newTracedWorld(t, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))), newWorld(t)
 	s := scenario.Start(t, w.config(500*time.Millisecond))
 	s.Watch(second.Telemetry)
-	alerts := prometheustest.StartAlertmanager(t, readFile(t, "../../../deploy/prometheus/alertmanager.example.yml"), "http://127.0.0.1:8080")
-	p := &prometheus{t, alerts, prometheustest.Start(t, prometheustest.Config{
-		Rules: readFile(t, rulesFile), Targets: []http.Handler{w.metrics, second.metrics}, Alerts: alerts,
+	p := &prometheus{t, prometheustest.Start(t, prometheustest.Config{
+		Rules: readFile(t, rulesFile), Targets: []http.Handler{w.metrics, second.metrics},
 	})}
-	faults := s.Faults()
-	provoke(faults)
-	prometheustest.Await(t, "alerts to fire", func() []string { return p.silent(faults) })
+	provoke(slices.DeleteFunc(s.Faults(), func(f scenario.Fault) bool {
+		return f.Name == "engine stops and starts" // which leaves the panels of sagas empty for most of a minute
+	}))
 	prometheustest.Await(t, "data of the dashboards", p.emptyPanels)
 	prometheustest.Await(t, "right numbers", p.wrongNumbers)
 	prometheustest.Await(t, "exemplars", func() []string { return p.withoutExemplar(spans) })
-	fix(faults)
-	prometheustest.Await(t, "alerts to end", func() []string { return p.notEnded(faults) })
 }
 
 // withoutExemplar returns the histograms without an exemplar whose trace was exported.
@@ -57,14 +48,9 @@ func (p *prometheus) withoutExemplar(spans *tracetest.SpanRecorder) (without []s
 	return without
 }
 
-// lasting are the alerts that fire for as long as their fault lasts.
-var lasting = regexp.MustCompile("^Postrider(StoreUnreachable|MaintenanceFailing|RelayNotRunning|DeliveryLate|RelayStalled|PartitionUnowned|" +
-	"KeyHeld|DestinationDown|ConsumerNotReading|SagaStuck|ConsumerStalled|SagaDefinitionMissing|SagaCompensationSlow)$")
-
-// prometheus is a Prometheus with its Alertmanager.
+// prometheus is a Prometheus with the test that asks it.
 type prometheus struct {
-	t      *testing.T
-	alerts *prometheustest.Alertmanager
+	t *testing.T
 	*prometheustest.Server
 }
 
@@ -139,53 +125,4 @@ func queryOf(t *testing.T, title string) dashboard.Query {
 	}
 	t.Fatalf("there is no panel %s", title)
 	return dashboard.Query{}
-}
-
-// silent returns the alerts that do not fire, or whose receiver was not told.
-func (p *prometheus) silent(faults []scenario.Fault) (silent []string) {
-	p.t.Helper()
-	for _, f := range faults {
-		for _, a := range f.Alerts {
-			if lasting.MatchString(a.Name) && (p.Count(of(a)) == 0 || !p.told("firing", a)) {
-				silent = append(silent, f.Name+": "+a.Name)
-			}
-		}
-	}
-	return silent
-}
-
-// notEnded returns the alerts that still fire, or whose receiver does not know that they have ended.
-func (p *prometheus) notEnded(faults []scenario.Fault) (firing []string) {
-	p.t.Helper()
-	for _, f := range faults {
-		for _, a := range f.Alerts {
-			if lasting.MatchString(a.Name) && (p.Count(of(a)) > 0 || !p.told("resolved", a)) {
-				firing = append(firing, f.Name+": "+a.Name)
-			}
-		}
-	}
-	return firing
-}
-
-// inhibited are the alerts that another one explains, of which receivers need not be told.
-var inhibited = regexp.MustCompile("^PostriderDeliveryLate$")
-
-// told reports whether a receiver was told of an alert, and checks that it was the right one, and has the link of the runbook.
-func (p *prometheus) told(status string, a scenario.Alert) bool {
-	p.t.Helper()
-	labels := map[string]string{"alertname": a.Name}
-	if a.Label != "" {
-		labels[a.Label] = a.Value
-	}
-	sent := p.alerts.Sent(status, labels)
-	for _, n := range sent {
-		if want := map[string]string{"page": "pages", "ticket": "tickets"}[n.Labels["severity"]]; n.Receiver != want {
-			p.t.Errorf("%s of severity %s was sent to %s", a.Name, n.Labels["severity"], n.Receiver)
-		}
-		file, known := strings.CutPrefix(n.Annotations["runbook_url"], "https://github.com/postrider/postrider/blob/main/")
-		if _, err := os.Stat(filepath.Join("../../..", file)); err != nil || !known {
-			p.t.Errorf("%s has the runbook %q: %v", a.Name, n.Annotations["runbook_url"], err)
-		}
-	}
-	return len(sent) > 0 || inhibited.MatchString(a.Name)
 }

@@ -59,10 +59,11 @@ publisher.options, see docs/configuration.md.`,
 			if err != nil {
 				return err
 			}
+			targets := targetsOf(c)
 			if err := p.overrideRelays(cmd, c, f); err != nil {
 				return err
 			}
-			return p.runRelays(cmd.Context(), c, logger)
+			return p.runRelays(cmd.Context(), c, targets, logger)
 		},
 	}
 	s := cmd.Flags()
@@ -91,7 +92,7 @@ type unit struct {
 }
 
 // runRelays runs the relays of a configuration until ctx ends or one of them cannot continue.
-func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.Logger) error {
+func (p commands) runRelays(ctx context.Context, c *config.Config, targets map[string]time.Duration, logger *slog.Logger) error {
 	for _, r := range c.Relays {
 		if err := backend.CheckPublisher(r.Publisher); err != nil {
 			return fmt.Errorf("relay %s: %w", r.Name, err)
@@ -102,7 +103,7 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, logger *slog.
 	if err != nil {
 		return err
 	}
-	exported, err := openTelemetry(ctx, c, units, logger)
+	exported, err := openTelemetry(ctx, c, units, targets, logger)
 	if err != nil {
 		return err
 	}

@@ -240,20 +240,24 @@ func TestMetricsOfARelay(t *testing.T) {
 	url, broker := clitest.NewOutbox(t), clitest.StartNATS(t)
 	file := clitest.WriteFile(t, `
 store: {url: "`+url+`"}
-relays: [{name: to-nats, publisher: "`+broker+`?stream=S", delivery_target: 5m}]
+relays:
+  - {name: to-nats, publisher: "`+broker+`?stream=S", delivery_target: 5m}
+  - {name: elsewhere, publisher: "`+broker+`?stream=T", delivery_target: 7s}
 http: {listen: 127.0.0.1:0}
-telemetry: {read_every: 100ms, types: [other]}
+telemetry: {read_every: 100ms, types: [other], prefix: shop}
 `)
+	clitest.Hold(t, url, "elsewhere") // its process is another one
 	clitest.PublishKeys(t, url, "order/1", "order/2")
-	r := clitest.Start(t, nil, "relay", "--config", file, "--metrics", "127.0.0.1:0")
+	r := clitest.Start(t, nil, "relay", "--config", file, "--metrics", "127.0.0.1:0", "--only", "to-nats")
 	address := <-r.Address
 	awaitStatus(t, address, http.StatusOK)
 	awaitDelivered(t, r, url, "to-nats", 2)
 	const labels = `{relay="to-nats",side="relay",store="main"}`
 	wanted := []string{
-		"postrider_delivered_total" + labels + " 2\n", "postrider_delivery_target_seconds" + labels + " 300\n", "postrider_destination_up" + labels + " 1\n",
-		`postrider_relay_attempts_total{outcome="delivered",relay="to-nats",side="relay",store="main",type="_other"} 2`,
-		`postrider_store_up{store="main",system="sqlite"} 1`, `postrider_store_free_bytes{store="main"}`, "postrider_relay_latency_seconds_count" + labels + " 2\n",
+		"shop_delivered_total" + labels + " 2\n", "shop_delivery_target_seconds" + labels + " 300\n", "shop_destination_up" + labels + " 1\n",
+		`shop_delivery_target_seconds{relay="elsewhere",side="relay",store="main"} 7` + "\n",
+		`shop_relay_attempts_total{outcome="delivered",relay="to-nats",side="relay",store="main",type="_other"} 2`,
+		`shop_store_up{store="main",system="sqlite"} 1`, `shop_store_free_bytes{store="main"}`, "shop_relay_latency_seconds_count" + labels + " 2\n",
 		"go_goroutines", "process_resident_memory_bytes",
 	}
 	var body string

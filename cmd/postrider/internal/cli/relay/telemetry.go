@@ -28,8 +28,20 @@ const flushTimeout = 5 * time.Second
 // storeName is the label of a store; the only one needs no name.
 func storeName(s config.Store) string { return cmp.Or(s.Name, "main") }
 
+// targetsOf returns the targets of all relays of a configuration. A process exports those of relays that others run, too: they are known
+// when no process of such a relay is left.
+func targetsOf(c *config.Config) map[string]time.Duration {
+	targets := make(map[string]time.Duration)
+	for _, r := range c.Relays {
+		if r.DeliveryTarget > 0 {
+			targets[r.Name] = r.DeliveryTarget
+		}
+	}
+	return targets
+}
+
 // openTelemetry exports what the configuration asks for: the state of each store, and what the relays do.
-func openTelemetry(ctx context.Context, c *config.Config, units []*unit, logger *slog.Logger) (*exported, error) {
+func openTelemetry(ctx context.Context, c *config.Config, units []*unit, targets map[string]time.Duration, logger *slog.Logger) (*exported, error) {
 	if c.Telemetry.Metrics == "" && c.Telemetry.OTLP == "" && !export.Configured() {
 		return nil, nil
 	}
@@ -42,7 +54,7 @@ func openTelemetry(ctx context.Context, c *config.Config, units []*unit, logger 
 	}
 	e := &exported{providers: providers}
 	e.Telemetry, err = telemetry.New(telemetry.Config{
-		Meter: providers.Meter, Tracer: providers.Tracer, Types: c.Telemetry.Types, Version: version,
+		Meter: providers.Meter, Tracer: providers.Tracer, Types: c.Telemetry.Types, Version: version, Prefix: c.Telemetry.Prefix,
 	})
 	if err != nil {
 		return e, err
@@ -58,11 +70,8 @@ func openTelemetry(ctx context.Context, c *config.Config, units []*unit, logger 
 		if _, known := stores[u.outbox]; !known {
 			stores[u.outbox] = telemetry.StoreOf{
 				Name: storeName(s), System: u.outbox.System, Store: u.outbox, Every: c.Telemetry.ReadEvery,
-				Targets: make(map[string]time.Duration), Path: u.outbox.DataPath,
+				Targets: targets, Path: u.outbox.DataPath,
 			}
-		}
-		if u.config.DeliveryTarget > 0 {
-			stores[u.outbox].Targets[u.config.Name] = u.config.DeliveryTarget
 		}
 	}
 	for _, s := range stores {

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -18,10 +20,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/postrider/postrider"
+	kafkabroker "github.com/postrider/postrider/broker/kafka"
 	natsbroker "github.com/postrider/postrider/broker/nats"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/telemetry"
@@ -73,18 +77,22 @@ func (c *receiver) wantLink(t *testing.T, name, id string) (spanID string) {
 	return hex.EncodeToString(span.SpanId)
 }
 
-// TestTraceOverTwoHops: a message that was published in SQL, with the context of a trace, is delivered by the program, and the message
-// that its consumer publishes is, too. Spans of all three reach a collector, and link to those in which the messages were published.
-func TestTraceOverTwoHops(t *testing.T) {
+// TestTraceOverTwoBrokers: a message that was published in SQL, with the context of a trace, is delivered to JetStream, and the message that
+// its consumer publishes is delivered to Kafka and consumed from there. Spans of all reach a collector, and link to those in which the
+// messages were published.
+func TestTraceOverTwoBrokers(t *testing.T) {
 	t.Parallel()
 	const published = "00f067aa0ba902b7"
 	spans := &receiver{spans: make(map[string]*tracepb.Span)}
 	collecting := httptest.NewServer(spans)
 	t.Cleanup(collecting.Close)
-	url, broker := clitest.NewMigrated(t), clitest.StartNATS(t)
+	url, broker, kafka := clitest.NewMigrated(t), clitest.StartNATS(t), servertest.Get(t, servertest.Kafka)
+	prefix := "t" + strings.ToLower(rand.Text()[:10]) + "."
 	file := clitest.WriteFile(t, `
 store: {url: "`+url+`"}
-relays: [{name: to-nats, publisher: "`+broker+`?stream=S"}]
+relays:
+  - {name: to-nats, topics: [orders], publisher: "`+broker+`?stream=S"}
+  - {name: to-kafka, topics: [invoices], publisher: "`+kafka+`?create=true&partitions=1&prefix=`+prefix+`"}
 telemetry: {otlp: "`+collecting.URL+`"}
 `)
 	db := clitest.OpenOutbox(t, url)
@@ -93,9 +101,16 @@ telemetry: {otlp: "`+collecting.URL+`"}
 		headers => '{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-`+published+`-01"}')`)
 	clitest.Must(t, err)
 	r := clitest.Start(t, nil, "relay", "--config", file)
-	flush := consumeTraced(t, db.Transactions, broker, collecting.URL)
-	awaitDelivered(t, r, url, "to-nats", 2)
-	flush()
+	c := newConsumers(t, db.Transactions, collecting.URL)
+	c.fromNATS(broker)
+	c.fromKafka(kafka, prefix+"invoices")
+	awaitDelivered(t, r, url, "to-kafka", 1)
+	select {
+	case <-c.archived:
+	case <-time.After(5 * time.Minute):
+		t.Fatal("the invoice was not consumed")
+	}
+	c.end()
 	if code := r.End(t); code != program.ExitDone {
 		t.Errorf("exit code %d:\n%s", code, r.Err.String())
 	}
@@ -109,46 +124,87 @@ telemetry: {otlp: "`+collecting.URL+`"}
 		t.Fatalf("%v is no child of the handler's span %s", create, process)
 	}
 	spans.wantLink(t, "send invoices", hex.EncodeToString(create.SpanId))
+	spans.wantLink(t, "process invoice.made", hex.EncodeToString(create.SpanId))
 }
 
-// consumeTraced runs a consumer that publishes an invoice for each order, until the returned function is called, which sends its spans.
-func consumeTraced(t *testing.T, s store.Outbox[*sql.Tx], broker, collector string) (flush func()) {
+// consumers are traced consumers of a program.
+type consumers struct {
+	t    *testing.T
+	in   *inbox.Inbox[*sql.Tx]
+	box  *outbox.Outbox[*sql.Tx]
+	tele *telemetry.Telemetry
+
+	archived chan struct{} // closed when the invoice was consumed
+	end      func()        // ends them, and sends their spans
+	ctx      context.Context
+	running  sync.WaitGroup
+}
+
+func newConsumers(t *testing.T, s store.Outbox[*sql.Tx], collector string) *consumers {
 	t.Helper()
 	providers, err := export.Open(t.Context(), export.Config{OTLP: collector, Logger: slog.New(slog.DiscardHandler)})
 	clitest.Must(t, err)
-	tele, err := telemetry.New(telemetry.Config{Meter: providers.Meter, Tracer: providers.Tracer})
+	c := &consumers{t: t, archived: make(chan struct{})}
+	c.tele, err = telemetry.New(telemetry.Config{Meter: providers.Meter, Tracer: providers.Tracer})
 	clitest.Must(t, err)
-	box, err := outbox.New(s, outbox.Config{Source: "shop", Observer: tele.Outbox("main"), Propagator: tele.Propagator()})
+	c.box, err = outbox.New(s, outbox.Config{Source: "shop", Observer: c.tele.Outbox("main"), Propagator: c.tele.Propagator()})
 	clitest.Must(t, err)
 	of, ok := s.(store.Inbox[*sql.Tx])
 	if !ok {
 		t.Fatalf("%T is no store.Inbox", s)
 	}
-	in, err := inbox.New(of)
+	c.in, err = inbox.New(of)
 	clitest.Must(t, err)
+	var stop context.CancelFunc
+	c.ctx, stop = context.WithCancel(context.WithoutCancel(t.Context()))
+	c.end = sync.OnceFunc(func() {
+		stop()
+		c.running.Wait()
+		clitest.Must(t, providers.Shutdown(context.WithoutCancel(c.ctx)))
+	})
+	t.Cleanup(c.end)
+	return c
+}
+
+// run runs a consumer with a handler of a type.
+func (c *consumers) run(name, kind string, from postrider.Subscriber, h func(ctx context.Context, tx *sql.Tx, m *postrider.Message) error) {
+	c.t.Helper()
+	consumer, err := inbox.NewConsumer(c.in, from, inbox.ConsumerConfig{
+		Name: name, Observer: c.tele.Consumer("main", name), Logger: slog.New(slog.DiscardHandler),
+	})
+	clitest.Must(c.t, err)
+	clitest.Must(c.t, consumer.HandleFunc(kind, h))
+	c.running.Go(func() {
+		if err := consumer.Run(c.ctx); err != nil {
+			c.t.Error(err)
+		}
+	})
+}
+
+// fromNATS runs the consumer that publishes an invoice for each order.
+func (c *consumers) fromNATS(broker string) {
+	c.t.Helper()
 	conn, err := nats.Connect(broker)
-	clitest.Must(t, err)
-	t.Cleanup(conn.Close)
-	subscriber, err := natsbroker.NewSubscriber(t.Context(), conn, natsbroker.SubscriberConfig{
+	clitest.Must(c.t, err)
+	c.t.Cleanup(conn.Close)
+	subscriber, err := natsbroker.NewSubscriber(c.t.Context(), conn, natsbroker.SubscriberConfig{
 		Config: natsbroker.Config{Stream: "S"}, Durable: "billing", Topics: []string{"orders"},
 	})
-	clitest.Must(t, err)
-	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{
-		Name: "billing", Observer: tele.Consumer("main", "billing"), Logger: slog.New(slog.DiscardHandler),
-	})
-	clitest.Must(t, err)
-	clitest.Must(t, c.HandleFunc("order.placed", func(ctx context.Context, tx *sql.Tx, m *postrider.Message) error {
-		_, err := box.Publish(ctx, tx, &postrider.Message{Type: "invoice.made", Topic: "invoices", Key: m.Key})
+	clitest.Must(c.t, err)
+	c.run("billing", "order.placed", subscriber, func(ctx context.Context, tx *sql.Tx, m *postrider.Message) error {
+		_, err := c.box.Publish(ctx, tx, &postrider.Message{Type: "invoice.made", Topic: "invoices", Key: m.Key})
 		return err
-	}))
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	flush = sync.OnceFunc(func() {
-		stop()
-		clitest.Must(t, <-ended)
-		clitest.Must(t, providers.Shutdown(context.WithoutCancel(ctx)))
 	})
-	t.Cleanup(flush)
-	return flush
+}
+
+// fromKafka runs the consumer of invoices.
+func (c *consumers) fromKafka(address, topic string) {
+	c.t.Helper()
+	subscriber, err := kafkabroker.OpenSubscriber(c.t.Context(), address, kafkabroker.SubscriberConfig{Group: topic, Topics: []string{topic}, Create: true, Partitions: 1, Replicas: 1})
+	clitest.Must(c.t, err)
+	done := sync.OnceFunc(func() { close(c.archived) })
+	c.run("archive", "invoice.made", subscriber, func(context.Context, *sql.Tx, *postrider.Message) error {
+		done()
+		return nil
+	})
 }
