@@ -203,12 +203,13 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 	case <-ctx.Done():
 		return Overview{}, ctx.Err()
 	}
-	if time.Since(s.latest.at) < fresh {
+	changes := s.changes.Load()
+	if time.Since(s.latest.at) < fresh && s.latest.changes == changes {
 		return s.latest.overview, nil
 	}
 	o, err := s.look(ctx)
 	if err == nil {
-		s.latest.at, s.latest.overview = time.Now(), o
+		s.latest.at, s.latest.changes, s.latest.overview = time.Now(), changes, o
 	}
 	return o, err
 }
@@ -217,7 +218,35 @@ func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
 type latest struct {
 	turn     chan struct{} // has room for one: whoever reads or makes it
 	at       time.Time
+	changes  int64 // made before
 	overview Overview
+	causes   countedCauses
+}
+
+// countedCauses are the most frequent causes, when they were counted, how long that took, and after how many changes.
+type countedCauses struct {
+	list    []store.CauseCount
+	at      time.Time
+	took    time.Duration
+	changes int64
+}
+
+// causesEvery: counting causes, which reads all open dead letters, takes at most one in so many parts of the time.
+const causesEvery = 20
+
+// latestCauses counts causes, unless it has just done that, measured by how long it takes, and nothing was changed through this service
+// meanwhile. The caller has its turn.
+func (s *Service) latestCauses(ctx context.Context) ([]store.CauseCount, error) {
+	c, changes := &s.latest.causes, s.changes.Load()
+	begun := time.Now()
+	if !c.at.IsZero() && c.changes == changes && begun.Sub(c.at) < causesEvery*c.took {
+		return c.list, nil
+	}
+	list, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
+	if err == nil {
+		*c = countedCauses{list, begun, time.Since(begun), changes}
+	}
+	return list, err
 }
 
 // look makes an overview.
@@ -269,7 +298,7 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 		}
 	}
 	if o.Dead.N > 0 {
-		causes, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
+		causes, err := s.latestCauses(ctx)
 		if err != nil {
 			return err
 		}
