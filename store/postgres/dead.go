@@ -112,10 +112,6 @@ func queryArgs(q store.DeadQuery, more ...any) []any {
 	return filterArgs(q.DeadFilter, append([]any{q.After, cmp.Or(q.UpTo, math.MaxInt64)}, more...)...)
 }
 
-// planned are the arguments of a statement that is planned for them. A plan for any arguments evaluates each part of a filter for each dead
-// letter, and expects to find one: it sorts all of them on disk.
-func planned(args []any) []any { return append([]any{pgx.QueryExecModeDescribeExec}, args...) }
-
 // DeadLetters implements store.Reader.
 func (r records) DeadLetters(ctx context.Context, q store.DeadQuery) (out []store.DeadLetter, err error) {
 	limit := int64(cmp.Or(q.Limit, math.MaxInt64))
@@ -149,7 +145,7 @@ var withoutContent = strings.NewReplacer("headers", "'{}'::jsonb", "payload", "'
 
 // CountDead implements store.Reader.
 func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
-	err = r.query(ctx, countDeadSQL, planned(queryArgs(q)), func(rows pgx.Rows) error {
+	err = r.queryAs(ctx, forItsArgumentsSQL, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
 	})
