@@ -70,8 +70,8 @@ func TestContrast(t *testing.T) {
 	backgrounds := []string{"bg", "surface", "sunken", "tint"}
 	for _, dark := range []bool{false, true} {
 		known, checked := colors(t, dark), 0
-		check := func(front string, least float64, behind ...string) {
-			for _, back := range behind {
+		check := func(front string, least float64, backs ...string) {
+			for _, back := range backs {
 				f, ok := known[front]
 				b, too := known[back]
 				if !ok || !too {

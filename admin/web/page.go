@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
@@ -197,6 +199,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 		http.Error(w, text, status)
 		return
 	}
+	text = sentence(text)
 	title := map[int]string{
 		http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed", http.StatusUnauthorized: "You are signed out",
 		http.StatusConflict: "It has changed", http.StatusBadRequest: "Not understood", http.StatusServiceUnavailable: "The store cannot be read",
@@ -206,7 +209,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 	}
 	p := &page{
 		h: h, Title: title, Store: h.service.Name(), Environment: h.cfg.Environment, Version: h.cfg.Version, Now: time.Now(),
-		Data: errorData{title, text, "/", "Overview"},
+		Data: errorData{title, text, "/", "Open the overview"},
 	}
 	if p.Principal = h.known(r, status); p.Principal.Subject != "" {
 		p.Nav = destinations()
@@ -220,6 +223,15 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	h.execute(w, "error", p)
+}
+
+// sentence writes the text of an error as one.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if text = string(unicode.ToUpper(first)) + text[size:]; !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
 }
 
 // known is who gets the page of an error; nobody if that is not known without asking the store that may have failed.
