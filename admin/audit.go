@@ -126,6 +126,7 @@ const recordWithin = 5 * time.Second
 // act carries out a change of the store, which do makes with the records that it is given: the entry is written in the transaction
 // of its first change. A failure before that is recorded too, and so is a decision that is refused later.
 func (s *Service) act(ctx context.Context, r *recorded, do func(store.Records) error) error {
+	defer s.changed()
 	r.Records = s.store
 	err := do(r)
 	switch {

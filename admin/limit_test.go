@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -95,6 +96,47 @@ func TestOverviewDoesNotBlock(t *testing.T) {
 	}
 	close(release)
 	must(t, <-ended)
+}
+
+// slow is a store that takes a while to count causes.
+type slow struct {
+	*memory.Store
+	counted int
+}
+
+func (s *slow) View(ctx context.Context, op store.Operation, do func(store.Reader) error) error {
+	if op.Method == "CountCauses" {
+		s.counted++
+		time.Sleep(500 * time.Millisecond)
+	}
+	return s.Store.View(ctx, op, do)
+}
+
+// TestCausesAreCountedSeldom: somebody who looks at the overview every second has causes counted for a twentieth of the time, and sees what
+// was changed here at once.
+func TestCausesAreCountedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		kept, _ := withDead(t, 1)
+		s := &slow{Store: kept}
+		service := admin.New(s, admin.Config{})
+		look := func() admin.Overview {
+			o, err := service.Overview(t.Context(), viewer)
+			must(t, err)
+			return o
+		}
+		for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(time.Second) {
+			look()
+		}
+		if s.counted < 5 || s.counted > 7 {
+			t.Errorf("causes were counted %d times in a minute", s.counted)
+		}
+		before := len(look().Problems)
+		must(t, service.DiscardDead(t.Context(), operator, 1, "duplicate"))
+		if after := len(look().Problems); after != before-1 {
+			t.Errorf("%d problems before the only dead letter is discarded, %d after it", before, after)
+		}
+	})
 }
 
 // counting counts the reads of a store.

@@ -189,37 +189,6 @@ func (i *RelayInfo) word(target time.Duration) Word {
 	return Idle
 }
 
-// maxCauses is how many causes of dead letters the overview looks at.
-const maxCauses = 5
-
-// Overview answers whether everything is being delivered and, if not, what to look at.
-func (s *Service) Overview(ctx context.Context, p Principal) (Overview, error) {
-	if err := s.allow(ctx, p, "Overview", ""); err != nil {
-		return Overview{}, err
-	}
-	select {
-	case s.latest.turn <- struct{}{}:
-		defer func() { <-s.latest.turn }()
-	case <-ctx.Done():
-		return Overview{}, ctx.Err()
-	}
-	if time.Since(s.latest.at) < fresh {
-		return s.latest.overview, nil
-	}
-	o, err := s.look(ctx)
-	if err == nil {
-		s.latest.at, s.latest.overview = time.Now(), o
-	}
-	return o, err
-}
-
-// latest is the last overview, which serves everybody for a second: it has nothing that depends on who asks.
-type latest struct {
-	turn     chan struct{} // has room for one: whoever reads or makes it
-	at       time.Time
-	overview Overview
-}
-
 // look makes an overview.
 func (s *Service) look(ctx context.Context) (Overview, error) {
 	r, err := s.reading(ctx)
@@ -269,7 +238,7 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 		}
 	}
 	if o.Dead.N > 0 {
-		causes, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
+		causes, err := s.latestCauses(ctx)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,6 @@ func (s *Service) PauseRelay(ctx context.Context, p Principal, relay, reason str
 		out, err = pause.New(pausing{s.store, records}).Pause(ctx, pause.Request{Relay: relay, By: p.String(), Reason: reason, For: last})
 		return err
 	})
-	s.changed()
 	return out, err
 }
 
@@ -41,7 +40,6 @@ func (s *Service) ResumeRelay(ctx context.Context, p Principal, relay, reason st
 		ended, err = pause.New(pausing{s.store, records}).Resume(ctx, relay)
 		return err
 	})
-	s.changed()
 	return ended, err
 }
 

@@ -85,6 +85,7 @@ func (s *Service) reading(ctx context.Context) (Reading, error) {
 
 // changed has the next reading show a change.
 func (s *Service) changed() {
+	s.changes.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history.stale = true

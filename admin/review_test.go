@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/postrider/postrider/admin"
@@ -90,4 +91,54 @@ func rewrite(t *testing.T, s *memory.Store, r admin.Review) {
 		found[0].Body = body
 		return w.PutRecord(t.Context(), found[0])
 	}))
+}
+
+// TestTwoOperatorsRedriveTheSame: two people redrive the same 1,000 dead letters at the same moment. Each is sent once, both redrives are on
+// record, and the overview shows both.
+func TestTwoOperatorsRedriveTheSame(t *testing.T) {
+	t.Parallel()
+	const n = 1_000
+	s, service := withDead(t, n)
+	ctx := t.Context()
+	people, ids := []admin.Principal{operator, boss}, make([]int64, 2)
+	var both sync.WaitGroup
+	for i, p := range people {
+		both.Go(func() {
+			r, err := service.StartReview(ctx, p, admin.ReviewRedrive, store.DeadFilter{})
+			if err == nil {
+				r, _, err = service.ExecuteReview(ctx, p, r.ID, admin.Execution{Digest: r.Digest, Reason: "fixed", Rate: 1_000_000})
+			}
+			if ids[i] = r.Redrive; err != nil || r.Included != n {
+				t.Errorf("%s redrives %d: %v", p, r.Included, err)
+			}
+		})
+	}
+	both.Wait()
+	o, err := service.Overview(ctx, viewer)
+	if must(t, err); len(o.Running) != 2 {
+		t.Errorf("the overview shows %d redrives", len(o.Running))
+	}
+	done := make([]store.Redrive, 2)
+	for i, id := range ids {
+		both.Go(func() {
+			var err error
+			if done[i], err = deadletter.New(s).Drive(ctx, id, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	status, err := s.Status(ctx)
+	if must(t, err); status.Relays[0].Parked.N != n || status.Relays[0].Dead.N != 0 || done[0].Done+done[1].Done != n {
+		t.Errorf("%d are sent, and %d are dead letters; the redrives are %+v", status.Relays[0].Parked.N, status.Relays[0].Dead.N, done)
+	}
+	by := make(map[string]int)
+	for _, e := range audit(t, s) {
+		if e.Action == "ExecuteReview" && e.Result == admin.Done {
+			by[e.By]++
+		}
+	}
+	if by[operator.String()] != 1 || by[boss.String()] != 1 {
+		t.Errorf("on record: %v", by)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -53,6 +54,7 @@ type Service struct {
 	history history
 
 	latest   latest
+	changes  atomic.Int64 // made through this service
 	revoked  revocations
 	examined examined
 }

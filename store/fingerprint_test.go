@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -24,6 +25,14 @@ func TestNormalizeCause(t *testing.T) {
 		"no cabbage in utf8, sha256 nor x_1":                                 "no cabbage in utf#, sha# nor x_#",
 		"  much   space\t ":                                                  "much space",
 		"größer als 7 Äpfel":                                                 "größer als # Äpfel",
+		"HTTP 503":                                                           "HTTP 503",
+		"order 17: HTTP/1.1 500: total 503 is negative":                      "order #: HTTP/#.# 500: total # is negative",
+		"status code: 404, order 404":                                        "status code: 404, order #",
+		"http status=429":                                                    "http status=429",
+		"webhook answered 502 for order 502":                                 "webhook answered 502 for order #",
+		"400 bad request: total -400 is negative":                            "400 bad request: total -# is negative",
+		"upstream: 503 Service Unavailable":                                  "upstream: 503 Service Unavailable",
+		"exit code 404, status 200, status 4040, http 4a4":                   "exit code #, status #, status #, http #",
 	} {
 		if got := store.NormalizeCause(cause); got != want {
 			t.Errorf("%q:\n got %q\nwant %q", cause, got, want)
@@ -53,15 +62,30 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
+// TestStatusCodesAreTwoCauses: what a receiver refuses is another cause than what it cannot take now.
+func TestStatusCodesAreTwoCauses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"HTTP %d", "order 17: status %d", "webhook answered %d: \"order 17\""} {
+		refused, unavailable := store.Fingerprint(fmt.Sprintf(text, 400)), store.Fingerprint(fmt.Sprintf(text, 503))
+		if refused == unavailable {
+			t.Errorf("%q is one cause, whatever the code", text)
+		}
+	}
+}
+
+// statusCode is what NormalizeCause leaves of digits.
+var statusCode = regexp.MustCompile(`\b[45][0-9][0-9]\b`)
+
 func FuzzNormalizeCause(f *testing.F) {
 	f.Add("order 4711 is unknown")
+	f.Add("HTTP/2 500 500 Internal Server Error")
 	f.Add("0x\xff 0190f3a7-5b1c\n")
 	f.Fuzz(func(t *testing.T, cause string) {
 		once := store.NormalizeCause(cause)
 		if twice := store.NormalizeCause(once); twice != once {
 			t.Errorf("%q becomes %q, and that %q", cause, once, twice)
 		}
-		if strings.ContainsAny(once, "0123456789\n\t") {
+		if strings.ContainsAny(statusCode.ReplaceAllString(once, ""), "0123456789\n\t") {
 			t.Errorf("%q becomes %q, in which something is left", cause, once)
 		}
 	})

@@ -100,7 +100,8 @@ type PartitionStatus struct {
 	Settlements int64         `json:"settlements"`
 	LeaseLeft   time.Duration `json:"lease_left"`
 	// Position is that of the cursor, 0 for a consumer.
-	Position   int64         `json:"position"`
+	Position int64 `json:"position"`
+	// Backlog is exact if that of the relay is. Otherwise the partitions share the limit up to which the messages of the relay are counted.
 	Backlog    Count         `json:"backlog"`
 	Age        time.Duration `json:"age"`
 	SettledAgo time.Duration `json:"settled_ago"`

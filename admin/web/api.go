@@ -68,7 +68,11 @@ func (a apiRoute) answer(c call) (any, error) {
 			return nil, err
 		}
 	}
-	return a.call(c)
+	out, err := a.call(c)
+	if v := reflect.ValueOf(out); v.Kind() == reflect.Slice && v.IsNil() { // nothing is a list of nothing, not null
+		out = reflect.MakeSlice(v.Type(), 0, 0).Interface()
+	}
+	return out, err
 }
 
 // Bodies of calls.

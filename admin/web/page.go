@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
@@ -96,16 +98,21 @@ func (h *Handler) newPage(r *http.Request, p admin.Principal, section, title str
 		}
 		return admin.Grouped(n)
 	}
-	out.Nav = []navEntry{
-		{Name: "Overview", Path: "/"}, {Name: "Dead letters", Path: "/dead", Count: shown(o.Dead.N)},
-		{Name: "Held keys", Path: "/held", Count: shown(o.Held.N)}, {Name: "Messages", Path: "/messages"},
-		{Name: "Sagas", Path: "/sagas", Count: shown(o.StuckSagas)}, {Name: "Health", Path: "/health", Count: shown(int64(o.Faults))},
-		{Name: "Activity", Path: "/activity"},
-	}
+	counts := map[string]int64{"/dead": o.Dead.N, "/held": o.Held.N, "/sagas": o.StuckSagas, "/health": int64(o.Faults)}
+	out.Nav = destinations()
 	for i := range out.Nav {
-		out.Nav[i].Current = out.Nav[i].Path == section
+		e := &out.Nav[i]
+		e.Current, e.Count = e.Path == section, shown(counts[e.Path])
 	}
 	return out, nil
+}
+
+// destinations are the entries of the navigation, without counts.
+func destinations() []navEntry {
+	return []navEntry{
+		{Name: "Overview", Path: "/"}, {Name: "Dead letters", Path: "/dead"}, {Name: "Held keys", Path: "/held"},
+		{Name: "Messages", Path: "/messages"}, {Name: "Sagas", Path: "/sagas"}, {Name: "Health", Path: "/health"}, {Name: "Activity", Path: "/activity"},
+	}
 }
 
 // notices are what a page says after an action that led to it.
@@ -192,6 +199,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 		http.Error(w, text, status)
 		return
 	}
+	text = sentence(text)
 	title := map[int]string{
 		http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed", http.StatusUnauthorized: "You are signed out",
 		http.StatusConflict: "It has changed", http.StatusBadRequest: "Not understood", http.StatusServiceUnavailable: "The store cannot be read",
@@ -201,7 +209,10 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 	}
 	p := &page{
 		h: h, Title: title, Store: h.service.Name(), Environment: h.cfg.Environment, Version: h.cfg.Version, Now: time.Now(),
-		Data: errorData{title, text, "/", "Overview"},
+		Data: errorData{title, text, "/", "Open the overview"},
+	}
+	if p.Principal = h.known(r, status); p.Principal.Subject != "" {
+		p.Nav = destinations()
 	}
 	if status == http.StatusUnauthorized && h.cfg.Authorizer == nil {
 		p.Data = errorData{title, text, "/signin", "Sign in"}
@@ -212,6 +223,30 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, text 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	h.execute(w, "error", p)
+}
+
+// sentence writes the text of an error as one.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if text = string(unicode.ToUpper(first)) + text[size:]; !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+// known is who gets the page of an error; nobody if that is not known without asking the store that may have failed.
+func (h *Handler) known(r *http.Request, status int) admin.Principal {
+	if p, ok := r.Context().Value(principalKey{}).(admin.Principal); ok {
+		return p
+	}
+	if status == http.StatusUnauthorized || status >= http.StatusInternalServerError {
+		return admin.Principal{}
+	}
+	p, err := h.principal(r)
+	if err != nil {
+		return admin.Principal{}
+	}
+	return p
 }
 
 // failWith answers with the status that an error of the service has.

@@ -141,6 +141,32 @@ func TestStoreErrorsAreNotShown(t *testing.T) {
 	}
 }
 
+// TestErrorsKeepTheNavigation: the page of an error leads on, also while the store cannot be read; to nobody who is not signed in.
+func TestErrorsKeepTheNavigation(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{})
+	var err error
+	s.service = admin.New(unreadable{s.shop}, admin.Config{})
+	s.handler, err = web.New(s.service, web.Config{})
+	must(t, err)
+	s.server.Config.Handler = s.handler
+	const link = `<a href="/dead"`
+	if status, body := s.get("/nowhere"); status != http.StatusNotFound || strings.Contains(body, link) {
+		t.Errorf("to somebody not signed in: %d\n%s", status, body)
+	}
+	s.signIn(admin.Viewer)
+	for path, want := range map[string]int{
+		"/nowhere": http.StatusNotFound, "/dead/x": http.StatusBadRequest, "/redrives/4711": http.StatusNotFound, "/dead/2": http.StatusServiceUnavailable,
+	} {
+		if status, body := s.get(path); status != want || !strings.Contains(body, link) || !strings.Contains(body, "anna") {
+			t.Errorf("%s: %d\n%s", path, status, body)
+		}
+	}
+	if status, body := s.post("/dead/2/discard", url.Values{"reason": {"x"}}); status != http.StatusForbidden || !strings.Contains(body, link) {
+		t.Errorf("an action of a larger role: %d\n%s", status, body)
+	}
+}
+
 // TestSessions: a code signs in once; a session ends when somebody signs out, also where its cookie was copied to.
 func TestSessions(t *testing.T) {
 	t.Parallel()

@@ -311,13 +311,16 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
 // handler is a page or action of somebody who is signed in.
 type handler func(w http.ResponseWriter, r *http.Request, p admin.Principal)
 
+// principalKey has the principal in the context of a request.
+type principalKey struct{}
+
 // signedIn calls a handler with the principal, or leads to the sign-in page.
 func (h *Handler) signedIn(next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		p, err := h.principal(r)
 		switch {
 		case err == nil:
-			next(w, r, p)
+			next(w, r.WithContext(context.WithValue(r.Context(), principalKey{}, p)), p)
 		case !errors.Is(err, errSignedOut) && !errors.Is(err, admin.ErrToken) && h.cfg.Authorizer == nil:
 			h.failWith(w, r, err)
 		case r.Method == http.MethodGet && r.Header.Get("Postrider-Part") == "" && h.cfg.Authorizer == nil:

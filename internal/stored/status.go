@@ -38,9 +38,11 @@ type RelayRow struct {
 type CursorRow struct {
 	Relay                 string
 	Kind                  store.Kind
-	store.PartitionStatus       // without Backlog
-	Undelivered           int64 // messages that are neither settled nor parked
-	Delivered, Failed     int64
+	store.PartitionStatus // without Backlog
+	// Undelivered counts messages that are neither settled nor parked; More says that there are more.
+	Undelivered       int64
+	More              bool
+	Delivered, Failed int64
 }
 
 // ProcessRow is a process of a relay.
@@ -70,21 +72,24 @@ func (r StatusRows) relay(row RelayRow) store.RelayStatus {
 		Held: Count(row.Held), OldestHeld: row.OldestHeld, Dead: Count(row.Dead), OldestDead: row.OldestDead,
 		OldestUndelivered: row.OldestWaiting,
 	}
-	var undelivered int64
+	undelivered, more := int64(0), false
 	for _, c := range r.Cursors {
 		if c.Relay != row.Relay {
 			continue
 		}
 		p := c.PartitionStatus
-		p.Backlog = Count(c.Undelivered)
+		p.Backlog = store.Count{N: c.Undelivered, AtLeast: c.More}
 		undelivered += c.Undelivered
+		more = more || c.More
 		s.Kind, s.Age = c.Kind, max(s.Age, p.Age)
 		s.OldestUndelivered = max(s.OldestUndelivered, p.Age)
 		s.Delivered += c.Delivered
 		s.Failed += c.Failed
 		s.Partitions = append(s.Partitions, p)
 	}
-	s.Backlog = Count(undelivered)
+	if s.Backlog = Count(undelivered); more {
+		s.Backlog = store.Count{N: store.CountLimit, AtLeast: true}
+	}
 	for _, p := range r.Pauses {
 		if p.ID == row.Relay {
 			s.Paused = PauseOf(p)
@@ -116,8 +121,9 @@ type StatusSQL struct {
 	Processes  string // of a relay, at a time: ID, host, version, started at, seen at, alive, destination
 	Unrouted   string // a limit: topic, count, first at, last at
 	More       []any
-	// Undelivered counts the messages of a relay in a partition, and returns when the oldest was written. gaps is that of the cursor.
-	Undelivered func(ctx context.Context, q Query, c *CursorRow, gaps string) (n int64, oldest sql.Null[int64], err error)
+	// Undelivered counts the messages of a relay in a partition up to a limit, and returns when the oldest was written. gaps is that of
+	// the cursor.
+	Undelivered func(ctx context.Context, q Query, c *CursorRow, gaps string, limit int64) (n int64, oldest sql.Null[int64], err error)
 }
 
 // Read adds relays, cursors, processes and unrouted topics to rows. now is the time in microseconds.
@@ -177,18 +183,17 @@ func (s StatusSQL) cursors(ctx context.Context, q Query, now int64, name string,
 	if err != nil {
 		return err
 	}
-	for i, g := range gaps {
-		c := &rows.Cursors[begin+i]
-		if c.Kind == store.KindConsumer {
-			continue // it has no backlog
+	return CountBacklogs(rows.Cursors[begin:], func(parts []Share) error {
+		for _, part := range parts {
+			c := &rows.Cursors[begin+part.Cursor]
+			n, oldest, err := s.Undelivered(ctx, q, c, gaps[part.Cursor], part.Limit)
+			if err != nil {
+				return err
+			}
+			c.Undelivered, c.Age = n, Age(oldest, now)
 		}
-		n, oldest, err := s.Undelivered(ctx, q, c, g)
-		if err != nil {
-			return err
-		}
-		c.Undelivered, c.Age = n, Age(oldest, now)
-	}
-	return nil
+		return nil
+	})
 }
 
 // ConsumerSQL reads what consumers have consumed for stores over database/sql.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/admin"
@@ -31,20 +32,7 @@ var large = []string{
 // BenchmarkOverview makes an overview of 10 million messages and 100,000 dead letters, none of it from a cache.
 func BenchmarkOverview(b *testing.B) {
 	ctx := context.Background()
-	u, err := url.Parse(servertest.Get(b, servertest.Postgres))
-	check(b, err)
-	owner, err := pgxpool.New(ctx, u.String())
-	check(b, err)
-	defer owner.Close()
-	name := "overview_" + strings.ToLower(rand.Text())
-	_, err = owner.Exec(ctx, "create database "+name)
-	check(b, err)
-	defer func() {
-		_, err := owner.Exec(ctx, "drop database "+name+" with (force)")
-		check(b, err)
-	}()
-	u.Path = "/" + name
-	pool, err := pgxpool.New(ctx, u.String())
+	pool, err := pgxpool.New(ctx, database(b))
 	check(b, err)
 	defer pool.Close()
 	_, err = postgres.Migrate(ctx, pool, postgres.Config{}, postgres.Latest)
@@ -74,7 +62,27 @@ func BenchmarkOverview(b *testing.B) {
 	}
 }
 
-func check(b *testing.B, err error) {
+// database creates a database on PostgreSQL, and returns its URL.
+func database(tb testing.TB) string {
+	tb.Helper()
+	u, err := url.Parse(servertest.Get(tb, servertest.Postgres))
+	check(tb, err)
+	name := "web_" + strings.ToLower(rand.Text())
+	execute := func(statement string) {
+		owner, err := pgx.Connect(context.Background(), u.String())
+		check(tb, err)
+		_, err = owner.Exec(context.Background(), statement)
+		check(tb, err)
+		check(tb, owner.Close(context.Background()))
+	}
+	execute("create database " + name)
+	tb.Cleanup(func() { execute("drop database " + name + " with (force)") })
+	made := *u
+	made.Path = "/" + name
+	return made.String()
+}
+
+func check(b testing.TB, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)

@@ -81,6 +81,7 @@ func states(t *testing.T) map[string]state {
 	out["reveal"] = state{shop, "/dead/2/reveal"}
 	viewer := as(t, admin.Viewer, shop.service)
 	out["viewer-dead-one"], out["viewer-activity"] = state{viewer, "/dead/2"}, state{viewer, "/activity"}
+	out["viewer-not-found"] = state{viewer, "/redrives/4711"}
 	return out
 }
 

@@ -99,6 +99,9 @@ func (db *database) cursorRow(name string, r *relayState, partition int, at time
 			break
 		}
 	}
+	if out.More = out.Undelivered > store.CountLimit; out.More {
+		out.Undelivered = store.CountLimit
+	}
 	return out, nil
 }
 

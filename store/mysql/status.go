@@ -11,7 +11,7 @@ import (
 
 var _ store.StatusReader = (*Store)(nil)
 
-// Each count reads at most one index entry more than store.CountLimit (10,000).
+// Each count of a relay reads little more than store.CountLimit (10,000) index entries.
 const (
 	knownSQL   = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	cursorsSQL = `SELECT c.partition_id, IF(c.incarnation = {present} AND r.owner <> '', r.owner, ''), COALESCE(r.alive_until, 0), c.number,
@@ -19,7 +19,7 @@ const (
 		FROM {prefix}cursors c LEFT JOIN {prefix}relays r ON r.relay = c.relay AND r.owner = c.owner AND r.alive_until > ?2
 		WHERE c.relay = ?1 ORDER BY c.partition_id`
 	backlogSQL = `SELECT COUNT(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
-		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT 10001) b`
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT ?3) b`
 	oldestSQL = `SELECT l.created_at FROM {prefix}log l WHERE l.partition_id = ?2 AND (%s)
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) ORDER BY l.seq LIMIT 1`
 	exceptionsSQL = `SELECT
@@ -55,13 +55,13 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	return rows.Status(), err
 }
 
-func undelivered(ctx context.Context, q stored.Query, c *stored.CursorRow, text string) (n int64, oldest sql.Null[int64], err error) {
+func undelivered(ctx context.Context, q stored.Query, c *stored.CursorRow, text string, limit int64) (n int64, oldest sql.Null[int64], err error) {
 	missing, err := parseGaps(text)
 	if err != nil {
 		return 0, oldest, err
 	}
 	args, open := []any{c.Relay, c.Partition}, ahead(c.Position, missing)
-	if err := q.Get(ctx, strings.Replace(backlogSQL, `%s`, open, 1), args, &n); err != nil || n == 0 {
+	if err := q.Get(ctx, strings.Replace(backlogSQL, `%s`, open, 1), append(args, limit), &n); err != nil || n == 0 {
 		return 0, oldest, err
 	}
 	err = q.Get(ctx, strings.Replace(oldestSQL, `%s`, open, 1), args, &oldest)

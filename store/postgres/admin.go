@@ -25,7 +25,7 @@ const (
 	anyUndeliveredSQL = `
 select g.relay, g.partition::int4 from {relay_partitions} g
 cross join lateral (
-	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+	select c.*, $1::int8 as most from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 where ` + kindSQL + ` = 'relay' and exists (` + undeliveredSQL + `) order by g.relay, g.partition limit 1`
 	noLimit = int64(1) << 62
 

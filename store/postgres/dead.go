@@ -145,7 +145,7 @@ var withoutContent = strings.NewReplacer("headers", "'{}'::jsonb", "payload", "'
 
 // CountDead implements store.Reader.
 func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
-	err = r.query(ctx, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
+	err = r.queryAs(ctx, forItsArgumentsSQL, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
 	})

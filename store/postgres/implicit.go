@@ -32,9 +32,16 @@ func implicit(ctx context.Context, pool pool, plan string, queue func(b *pgx.Bat
 	return results, nil
 }
 
-// read runs a query whose result has times or payloads, passes the rows to a function, and closes them.
-func (s *Store) read(ctx context.Context, sql string, args []any, rows func(rows pgx.Rows) error) error {
-	results, err := implicit(ctx, s.pool, "select "+formatSQL, func(b *pgx.Batch) { b.Queue(sql, args...) })
+// formatPlanSQL precedes a query whose result has times or payloads. forItsArgumentsSQL has it planned for its arguments in addition: a plan
+// for any arguments evaluates each part of a filter for each row, and expects to find one row, for which it sorts all of them on disk.
+const (
+	formatPlanSQL      = "select " + formatSQL
+	forItsArgumentsSQL = formatPlanSQL + `, pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)`
+)
+
+// read runs a query after plan, passes the rows to a function, and closes them.
+func (s *Store) read(ctx context.Context, plan, sql string, args []any, rows func(rows pgx.Rows) error) error {
+	results, err := implicit(ctx, s.pool, plan, func(b *pgx.Batch) { b.Queue(sql, args...) })
 	if err != nil {
 		return err
 	}

@@ -12,36 +12,42 @@ import (
 )
 
 const (
-	// undeliveredSQL returns what cursor c has not delivered, at most $1 rows of each kind: late and fresh. Parked messages are left
+	// undeliveredSQL returns what cursor c has not delivered, at most c.most rows of each kind: late and fresh. Parked messages are left
 	// out, one look at the index for each row: the planner would compare all of them with a relay's whole parking lot, if it makes a
 	// join of a NOT EXISTS.
 	undeliveredSQL = `
 	select l.created_at from (
 		(select l.partition, l.seq, l.created_at from pg_snapshot_xip(c.snapshot) as x cross join lateral (
 			select l.partition, l.seq, l.created_at from {log} l where l.xid = x and l.seq <= c.position and l.partition = c.partition and ` + notPagedSQL + `
-			limit $1::int8) as l)
+			limit c.most) as l)
 		union all
 		(select l.partition, l.seq, l.created_at from {log} l
 		where l.xid >= pg_snapshot_xmax(c.snapshot) and l.xid < coalesce(c.ceiling, '18446744073709551615') and l.seq <= c.position
-			and l.partition = c.partition and ` + notPagedSQL + ` limit $1::int8)
+			and l.partition = c.partition and ` + notPagedSQL + ` limit c.most)
 		union all
 		(select l.partition, l.seq, l.created_at from {log} l
-		where l.partition = c.partition and l.seq > c.position order by l.seq limit $1::int8)
+		where l.partition = c.partition and l.seq > c.position order by l.seq limit c.most)
 	) as l
 	where (select true from {parked} p where p.relay = c.relay and p.partition = l.partition and p.seq = l.seq) is null`
 	notPagedSQL = `(c.page is null or l.seq > c.page or not pg_visible_in_snapshot(l.xid, c.page_snapshot))`
 
 	partitionStatusSQL = `
-select g.relay, kind, g.partition::int4, %s, c.n, case when kind = 'relay' then c.position else 0 end, b.count, coalesce(b.oldest, now),
-	c.settled_at, d.delivered, c.failed, now
+select g.relay, kind, g.partition::int4, %s, c.n, case when kind = 'relay' then c.position else 0 end, c.settled_at, d.delivered, c.failed, now
 from (select clock_timestamp() as now) as clock, (select g.relay, g.partition, ` + kindSQL + ` as kind from {relay_partitions} g) as g
 cross join lateral (
 	select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
 cross join lateral (
 	select sum(delivered)::int8 as delivered from {cursors} d where d.relay = g.relay and d.partition = g.partition) as d
-cross join lateral (
-	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` and kind = 'relay' limit $1::int8) as u) as b
 order by g.relay, g.partition`
+	// backlogSQL counts what relays have not delivered in partitions, in the order of the arrays: $1 relays, $2 partitions, $3 limits.
+	backlogSQL = `
+select b.count, coalesce(b.oldest, now), now
+from (select clock_timestamp() as now) as clock, unnest($1::text[], $2::int4[], $3::int8[]) with ordinality as g (relay, partition, most, nr)
+cross join lateral (
+	select c.*, g.most from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
+cross join lateral (
+	select count(*) as count, min(created_at) as oldest from (` + undeliveredSQL + ` limit c.most) as u) as b
+order by g.nr`
 	// leaseStatusSQL returns who holds a lease and until when; noLeaseSQL replaces it on a standby, which has no leases.
 	leaseStatusSQL = `(select l.owner from {leases} l where l.relay = g.relay and l.partition = g.partition and ` + heldSQL + `), (
 	select r.alive_until from {leases} l join {relays} r using (relay, owner)
@@ -157,16 +163,35 @@ func (r *statusReader) cursors(ctx context.Context, tx pgx.Tx) error {
 	var c stored.CursorRow
 	var owner *string
 	var until *time.Time
-	var oldest, settled, now time.Time
-	dests := []any{&c.Relay, &c.Kind, &c.Partition, &owner, &until, &c.Settlements, &c.Position, &c.Undelivered, &oldest, &settled,
-		&c.Delivered, &c.Failed, &now}
-	return r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), []any{int64(store.CountLimit + 1)}, dests, func() {
+	var settled, now time.Time
+	dests := []any{&c.Relay, &c.Kind, &c.Partition, &owner, &until, &c.Settlements, &c.Position, &settled, &c.Delivered, &c.Failed, &now}
+	err := r.query(ctx, tx, fmt.Sprintf(partitionStatusSQL, lease), nil, dests, func() {
 		c.Owner, c.LeaseLeft = "", 0
 		if owner != nil && until != nil {
 			c.Owner, c.LeaseLeft = *owner, until.Sub(now)
 		}
-		c.Age, c.SettledAgo = now.Sub(oldest), now.Sub(settled)
+		c.SettledAgo = now.Sub(settled)
 		r.rows.Cursors = append(r.rows.Cursors, c)
+	})
+	if err != nil {
+		return err
+	}
+	return stored.CountBacklogs(r.rows.Cursors, func(parts []stored.Share) error { return r.backlogs(ctx, tx, parts) })
+}
+
+// backlogs counts what is undelivered in some partitions of relays.
+func (r *statusReader) backlogs(ctx context.Context, tx pgx.Tx, parts []stored.Share) error {
+	relays, partitions, limits := make([]string, len(parts)), make([]int32, len(parts)), make([]int64, len(parts))
+	for i, p := range parts {
+		c := &r.rows.Cursors[p.Cursor]
+		relays[i], partitions[i], limits[i] = c.Relay, int32(c.Partition), p.Limit
+	}
+	i, count := 0, int64(0)
+	var oldest, now time.Time
+	return r.query(ctx, tx, backlogSQL, []any{relays, partitions, limits}, []any{&count, &oldest, &now}, func() {
+		c := &r.rows.Cursors[parts[i].Cursor]
+		c.Undelivered, c.Age = count, now.Sub(oldest)
+		i++
 	})
 }
 

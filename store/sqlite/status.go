@@ -10,7 +10,7 @@ import (
 
 var _ store.StatusReader = (*Store)(nil)
 
-// Each count reads at most one index entry more than store.CountLimit (10,000).
+// Each count of a relay reads little more than store.CountLimit (10,000) index entries.
 const (
 	knownSQL = `SELECT relay FROM {prefix}cursors UNION SELECT relay FROM {prefix}relays ORDER BY relay`
 	// ?2 is now, ?3 the incarnation. A lease that does not hold has no owner.
@@ -20,7 +20,7 @@ const (
 			AND c.incarnation IN ('', ?3)
 		WHERE c.relay = ?1 ORDER BY c.partition`
 	backlogSQL = `SELECT count(*) FROM (SELECT 1 FROM {prefix}log l WHERE l.partition = ?2 AND l.seq > ?3
-		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT 10001)`
+		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) LIMIT ?4)`
 	oldestSQL = `SELECT max(created_at) FROM (SELECT l.created_at FROM {prefix}log l WHERE l.partition = ?2 AND l.seq > ?3
 		AND NOT EXISTS (SELECT 1 FROM {prefix}parked p WHERE p.relay = ?1 AND p.seq = l.seq) ORDER BY l.seq LIMIT 1)`
 	exceptionsSQL = `SELECT
@@ -65,9 +65,9 @@ func (s *Store) Status(ctx context.Context) (store.Status, error) {
 	return rows.Status(), err
 }
 
-func undelivered(ctx context.Context, q stored.Query, c *stored.CursorRow, _ string) (n int64, oldest sql.Null[int64], err error) {
+func undelivered(ctx context.Context, q stored.Query, c *stored.CursorRow, _ string, limit int64) (n int64, oldest sql.Null[int64], err error) {
 	args := []any{c.Relay, c.Partition, c.Position}
-	if err = q.Get(ctx, backlogSQL, args, &n); err == nil {
+	if err = q.Get(ctx, backlogSQL, append(args, limit), &n); err == nil {
 		err = q.Get(ctx, oldestSQL, args, &oldest)
 	}
 	return n, oldest, err

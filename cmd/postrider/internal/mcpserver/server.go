@@ -18,6 +18,7 @@ import (
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/cmd/postrider/internal/mcpdemo"
 	"github.com/postrider/postrider/store"
 )
 
@@ -27,6 +28,8 @@ type Server struct {
 	reads   *web.Handler
 	// url is the address of the web UI, "" if it is not known.
 	url, version string
+	// demo is what the tool demo changes; nil without that tool.
+	demo *mcpdemo.World
 	// limits are those of the principals, by issuer and subject.
 	limits sync.Map
 }
@@ -71,6 +74,9 @@ func (s *Server) serverFor(p admin.Principal) *mcp.Server {
 	}
 	if p.Role.May("Plan") {
 		out.AddTool(planTool(), limit.plans.bound(s.plan(p)))
+	}
+	if s.demo != nil {
+		out.AddTool(demoTool(), limit.plans.bound(s.takeStep))
 	}
 	return out
 }

@@ -25,7 +25,7 @@ type role string
 func (role) Allowed() []string { return []string{"viewer", "operator"} }
 
 func (p commands) command() *cobra.Command {
-	as, url := role("viewer"), ""
+	as, url, demo := role("viewer"), "", false
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Let an agent ask about an outbox, through the Model Context Protocol",
@@ -35,15 +35,28 @@ message is, what failed and why. Payloads are hidden, and causes are shown witho
 With --role operator, an agent can also plan a redrive. A person who is signed in to the web UI approves it; no command
 does. MCP limits what an agent does through MCP. It does not limit an agent that has a shell and a password of the database.
 
-postrider serve answers agents too, at /mcp, with a token of: postrider token create --agent`,
+postrider serve answers agents too, at /mcp, with a token of: postrider token create --agent
+
+With --demo, the outbox is a new one in a temporary file. A shop and a broker in this process use it, and one more tool
+breaks and corrects them. The address of its web UI, with a link to sign in, is printed to standard error.`,
 		Example: `  postrider mcp --store sqlite:shop.db
-  postrider mcp --config /etc/postrider.yaml --role operator --url https://ops.example.org`,
+  postrider mcp --config /etc/postrider.yaml --role operator --url https://ops.example.org
+  postrider mcp --demo`,
 		Args: program.ExactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.serve(cmd, admin.Role(as), url) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !demo {
+				return p.serve(cmd, admin.Role(as), url)
+			}
+			if p.StoreFlag != "" || url != "" || cmd.Flags().Changed("role") {
+				return program.Usagef("--demo has a store, a web UI and the role operator of its own")
+			}
+			return p.demo(cmd.Context())
+		},
 	}
 	cmd.Flags().Var(program.Choice(&as), "role", "`role` of the agent: viewer or operator")
 	program.CompleteChoices(cmd, "role", as.Allowed())
 	cmd.Flags().StringVar(&url, "url", "", "`URL` of the web UI, on whose pages people approve plans (default none)")
+	cmd.Flags().BoolVar(&demo, "demo", false, "try it on an outbox made for it")
 	return cmd
 }
 
