@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
@@ -55,7 +56,7 @@ type Relay struct {
 	reading
 	calling
 	settleOutage outage
-	failures     logLimit
+	failures     attempt.LogLimit
 }
 
 // lifecycle is how a relay begins and ends.
