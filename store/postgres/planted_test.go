@@ -83,7 +83,7 @@ func TestPublishWithPlanted(t *testing.T) {
 	if after := one[string](t, tx, "show search_path"); after != before {
 		t.Errorf("publishing has set the search path to %s, before %s", after, before)
 	}
-	for _, payload := range []string{"'{}'::bytea", "'{}'::text", "'{}'::jsonb"} {
+	for _, payload := range []string{"'{}'::bytea", "'{}'::text", "'{}'::json", "'{}'::jsonb"} {
 		if _, err := tx.Exec(ctx, `select `+b.table("publish")+`(topic => 'a'::text, key => 'k'::text, type => 'a'::text, payload => `+payload+
 			`, headers => '{"a": "b"}'::jsonb, deliver_after => '1 second'::interval)`); err != nil {
 			t.Errorf("publish %s: %v", payload, err)
