@@ -58,7 +58,7 @@ func (r records) Now(ctx context.Context) (time.Time, error) {
 func (r records) query(ctx context.Context, sql string, args []any, f func(rows pgx.Rows) error) error {
 	sql = r.s.names.expand(sql)
 	if r.tx == nil {
-		return r.s.read(ctx, sql, args, f)
+		return r.s.read(ctx, formatSQL+", "+filterPlanSQL, sql, args, f)
 	}
 	rows, err := r.tx.Query(ctx, sql, args...)
 	if err != nil {
