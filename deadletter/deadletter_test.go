@@ -82,6 +82,28 @@ func TestDriveStopsWithItsContextAndContinuesLater(t *testing.T) {
 	})
 }
 
+// TestImportHasALineLimit: an import reads a line that is as long as it may be, and refuses a longer one without reading on.
+func TestImportHasALineLimit(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	_, err := deadletter.New(withDead(t, memory.Config{}, 1)).Export(t.Context(), &out, store.DeadFilter{})
+	must(t, err)
+	limit := out.Len()
+	s := memory.New(memory.Config{})
+	done, err := deadletter.New(s).ImportLines(t.Context(), strings.NewReader(out.String()), limit)
+	if must(t, err); done.New != 1 {
+		t.Errorf("a line of the limit: %+v", done)
+	}
+	long := strings.NewReader(out.String() + " " + out.String() + strings.Repeat(out.String(), 1_000))
+	_, err = deadletter.New(s).ImportLines(t.Context(), long, limit)
+	if want := fmt.Sprintf("line 2: longer than %d bytes", limit); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a longer line: %v, want %q in it", err, want)
+	}
+	if rest := long.Len(); rest == 0 {
+		t.Error("the rest of the file was read")
+	}
+}
+
 func TestImportSaysWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	s := withDead(t, memory.Config{}, 3)

@@ -74,6 +74,10 @@ type Imported struct {
 // transaction, so that it can be repeated after an error. The error names the line. Lines have up to 256 MiB; empty
 // ones are skipped. It calls progress, unless nil, after each transaction.
 func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported)) (Imported, error) {
+	return s.importLines(ctx, r, maxLine, progress)
+}
+
+func (s Store) importLines(ctx context.Context, r io.Reader, limit int, progress func(Imported)) (Imported, error) {
 	var done Imported
 	var batch []store.ArchivedDead
 	size := 0
@@ -90,7 +94,7 @@ func (s Store) Import(ctx context.Context, r io.Reader, progress func(Imported))
 	}
 	in := bufio.NewReaderSize(r, 64<<10)
 	for line := 1; ; line++ {
-		text, readErr := readLine(in, maxLine)
+		text, readErr := readLine(in, limit)
 		if readErr != nil && !errors.Is(readErr, io.EOF) {
 			return done, fmt.Errorf("line %d: %w", line, readErr)
 		}

@@ -29,7 +29,7 @@ func (s Store) ListHeld(ctx context.Context, name string) iter.Seq2[store.HeldIn
 	op := store.Operation{Method: "ListHeld", Doing: "list held keys"}
 	return list(ctx, s.records, op, name, func(r store.Reader, name string, after *store.HeldInfo) ([]store.HeldInfo, error) {
 		return r.HeldKeys(ctx, store.HeldQuery{Relay: name, After: after, Limit: listPage})
-	})
+	}, shownKey)
 }
 
 // ListParked yields the parked messages of a relay ("" for all, by name) that wait by themselves, first due first. A message
@@ -38,13 +38,32 @@ func (s Store) ListParked(ctx context.Context, name string) iter.Seq2[store.Park
 	op := store.Operation{Method: "ListParked", Doing: "list parked messages"}
 	return list(ctx, s.records, op, name, func(r store.Reader, name string, after *store.ParkedInfo) ([]store.ParkedInfo, error) {
 		return r.Parked(ctx, store.ParkedQuery{Relay: name, After: after, Limit: listPage})
-	})
+	}, shownParked)
 }
 
-// list yields what read returns for a relay or, for "", for all relays in the order of names: page by page, because an index
+// shownParked returns a parked message with times that have a JSON form, whatever somebody has written into its row.
+func shownParked(p store.ParkedInfo) store.ParkedInfo {
+	p.ParkedAt, p.DueAt = stored.NearestTime(p.ParkedAt), stored.NearestTime(p.DueAt)
+	return p
+}
+
+func shownAll(parked []store.ParkedInfo) []store.ParkedInfo {
+	for i, p := range parked {
+		parked[i] = shownParked(p)
+	}
+	return parked
+}
+
+// shownKey is shownParked for a held key.
+func shownKey(h store.HeldInfo) store.HeldInfo {
+	h.Since, h.NextAttempt = stored.NearestTime(h.Since), stored.NearestTime(h.NextAttempt)
+	return h
+}
+
+// list yields what read returns, as show makes it, for a relay or, for "", for all relays in the order of names: page by page, because an index
 // finds the next page of one relay.
 func list[T any](ctx context.Context, records store.Records, op store.Operation, name string,
-	read func(r store.Reader, name string, after *T) ([]T, error)) iter.Seq2[T, error] {
+	read func(r store.Reader, name string, after *T) ([]T, error), show func(T) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		present, last := name, (*T)(nil)
 		for {
@@ -66,7 +85,7 @@ func list[T any](ctx context.Context, records store.Records, op store.Operation,
 				return
 			}
 			for i := range page {
-				if !yield(page[i], nil) {
+				if !yield(show(page[i]), nil) {
 					return
 				}
 			}
@@ -96,7 +115,7 @@ func (s Store) ShowHeld(ctx context.Context, name, key string, limit int) (h sto
 	if err != nil {
 		return store.HeldInfo{}, nil, err
 	}
-	return h, queued, nil
+	return shownKey(h), shownAll(queued), nil
 }
 
 // FindParked returns a relay's parked messages with this ID, queued or not: at most one, unless IDs were reused.
@@ -105,7 +124,7 @@ func (s Store) FindParked(ctx context.Context, name, messageID string) (found []
 		found, err = r.ParkedByID(ctx, name, messageID)
 		return err
 	})
-	return found, err
+	return shownAll(found), err
 }
 
 // CountParked counts the parked messages of a relay ("" for all) that wait by themselves, by relay and reason. It reads an

@@ -53,6 +53,7 @@ type Consumer[Tx any] struct {
 	storeFails   int                // consecutive transactions that the store failed to begin or commit
 	stats        Stats
 
+	failures  attempt.LogLimit
 	connected atomic.Bool // the last attempt to read from the broker succeeded
 
 	separate atomic.Int64 // how many more batches use savepoints

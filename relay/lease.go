@@ -216,7 +216,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		r.abandon(store.ErrNameOfRelay)
 		return nil
 	case err != nil:
-		if ctx.Err() == nil {
+		if !errors.Is(ctx.Err(), context.Canceled) { // it took longer than a heartbeat may, or failed
 			r.observeFailure(observe.OperationLease, err)
 			r.logFailing(&r.acquireOutage, asked, "relay cannot lease partitions and keeps trying", err)
 		}

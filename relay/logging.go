@@ -50,29 +50,8 @@ func (r *Relay) logWorking(o *outage, now time.Time, text string) {
 	}
 }
 
-// failureLines is the maximum number of failed attempts that a relay logs per second. The rest are counted.
-const failureLines = 10
-
-// logLimit allows failureLines lines in each second, counted from the first one.
-type logLimit struct {
-	since             time.Time
-	lines, suppressed int
-}
-
-// allows reports whether a line may be written now, or else whether it is the first one in its second that may not.
-func (l *logLimit) allows(now time.Time) (allowed, first bool) {
-	if now.Sub(l.since) >= time.Second {
-		l.since, l.lines = now, 0
-	}
-	if l.lines++; l.lines <= failureLines {
-		return true, false
-	}
-	l.suppressed++
-	return false, l.suppressed == 1
-}
-
 // logFailure logs why a message is postponed or discarded: each failed attempt, each discarded message, and each message that no
-// handler takes, up to failureLines per second. Postponement by the handler itself is logged at debug level.
+// handler takes, within the limit of attempt.LogLimit. Postponement by the handler itself is logged at debug level.
 func (r *Relay) logFailure(it *item, o *schedule.Outcome, v *result) {
 	level, text, reason := slog.LevelWarn, "attempt failed", store.ParkReason(o.Reason)
 	switch {
@@ -86,24 +65,15 @@ func (r *Relay) logFailure(it *item, o *schedule.Outcome, v *result) {
 	if !r.cfg.Logger.Enabled(r.life, level) {
 		return
 	}
-	if level == slog.LevelWarn {
-		allowed, first := r.failures.allows(time.Now())
-		if first {
-			time.AfterFunc(time.Second, r.logSuppressed)
-		}
-		if !allowed {
-			return
-		}
+	if level == slog.LevelWarn && !r.failures.Allow(r.logSuppressed) {
+		return
 	}
 	fields := append([]any{"relay", r.cfg.Name}, attempt.LogFields(it.Message.Message, it.Key)...)
 	r.cfg.Logger.Log(r.life, level, text, append(fields,
-		"attempt", it.Attempts+1, "reason", reason, "next_attempt_in", o.After, "cause", firstLine(v.cause))...)
+		"attempt", it.Attempts+1, "reason", reason, "next_attempt_in", o.After, "cause", attempt.FirstLine(v.cause))...)
 }
 
 // logSuppressed logs how many lines logFailure has left out.
-func (r *Relay) logSuppressed() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cfg.Logger.Warn("more attempts failed than are logged one by one", "relay", r.cfg.Name, "not_logged", r.failures.suppressed)
-	r.failures.suppressed = 0
+func (r *Relay) logSuppressed(n int) {
+	r.cfg.Logger.Warn("more attempts failed than are logged one by one", "relay", r.cfg.Name, "not_logged", n)
 }

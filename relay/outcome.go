@@ -190,19 +190,10 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 func (r *Relay) dead(it *item, o schedule.Outcome, reason string) schedule.Outcome {
 	o.Kind, o.Reason = schedule.Dead, reason
 	fields := append([]any{"relay", r.cfg.Name}, attempt.LogFields(it.Message.Message, it.Key)...)
-	r.cfg.Logger.Error("message is dead", append(fields, "attempts", o.Attempts, "reason", reason, "cause", firstLine(o.Cause))...)
+	r.cfg.Logger.Error("message is dead", append(fields, "attempts", o.Attempts, "reason", reason, "cause", attempt.FirstLine(o.Cause))...)
 	return o
 }
 
 func (r *Relay) backoff(attempts int) time.Duration {
 	return attempt.Backoff(r.cfg.BackoffBase, r.cfg.BackoffMax, attempts)
-}
-
-func firstLine(s string) string {
-	for i := range len(s) {
-		if s[i] == '\n' {
-			return s[:i]
-		}
-	}
-	return s
 }

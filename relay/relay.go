@@ -57,7 +57,7 @@ type Relay struct {
 	reading
 	calling
 	settleOutage outage
-	failures     logLimit
+	failures     attempt.LogLimit
 }
 
 // lifecycle is how a relay begins and ends.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -28,4 +29,10 @@ func CauseText(err error) string {
 		return text
 	}
 	return fmt.Sprintf("error of type %T without a text", err)
+}
+
+// FirstLine leaves out the stack with which the cause of a panic continues.
+func FirstLine(cause string) string {
+	line, _, _ := strings.Cut(cause, "\n")
+	return line
 }

@@ -111,7 +111,7 @@ func (s *Store) Attempts(ctx context.Context, messageID string) (out []postrider
 	if _, err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	err = s.read(ctx, formatPlanSQL, s.names.expand(attemptsSQL), []any{messageID}, func(rows pgx.Rows) error {
+	err = s.read(ctx, formatSQL, s.names.expand(attemptsSQL), []any{messageID}, func(rows pgx.Rows) error {
 		for rows.Next() {
 			a := postrider.DeliveryAttempt{MessageID: messageID}
 			var took int64

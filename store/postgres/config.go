@@ -56,6 +56,7 @@ type Config struct {
 
 	segmentSpan int64 // numbers per new segment; tests use fewer
 	files       fs.FS // the migrations; tests add some
+	adoption    adoptionConfig
 }
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
@@ -69,6 +70,7 @@ func (c Config) withDefaults() Config {
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
 	c.NotifyEvery = cmp.Or(c.NotifyEvery, DefaultNotifyEvery)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.adoption = cmp.Or(c.adoption, defaultAdoption)
 	return c
 }
 

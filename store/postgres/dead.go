@@ -145,7 +145,7 @@ var withoutContent = strings.NewReplacer("headers", "'{}'::jsonb", "payload", "'
 
 // CountDead implements store.Reader.
 func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
-	err = r.queryAs(ctx, forItsArgumentsSQL, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
+	err = r.query(ctx, countDeadSQL, queryArgs(q), func(rows pgx.Rows) error {
 		n, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		return err
 	})
@@ -186,7 +186,7 @@ func decodeDead(d *decoder) (l store.DeadLetter, err error) {
 // decisionSQL begins a transaction of an operator or a redrive, which waits for the disk. It locks leases, and so blocks
 // settlements, over several round trips. If this process is paused or disconnected in between, the server ends its session after
 // this time and settlements continue.
-const decisionSQL = `begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s'; select ` + formatSQL + `, ` + durableSQL
+const decisionSQL = `begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s'; select ` + formatSQL + `, ` + filterPlanSQL + `, ` + durableSQL
 
 func (s *Store) decision(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{BeginQuery: decisionSQL}, f)

@@ -64,7 +64,7 @@ func (s *Store) MarkCauses(ctx context.Context) error {
 
 // CountCauses implements store.Reader.
 func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
-	err = r.queryAs(ctx, forItsArgumentsSQL, countCausesSQL, queryArgs(store.DeadQuery{DeadFilter: f}, int64(limit)), func(rows pgx.Rows) error {
+	err = r.query(ctx, countCausesSQL, queryArgs(store.DeadQuery{DeadFilter: f}, int64(limit)), func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.CauseCount, err error) {
 			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
 			c.Oldest, c.Newest = c.Oldest.UTC(), c.Newest.UTC()

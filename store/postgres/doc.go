@@ -141,13 +141,15 @@
 // # Restore
 //
 // Transaction ids mean nothing in another cluster, so the outbox stores the system identifier of the cluster that its ids belong
-// to. In another cluster, at the first use or the next heartbeat:
+// to. In another cluster, before any partition is leased:
 //
-//   - every cursor goes back to before the oldest row that may not have been delivered (the ids can still be compared with each
-//     other);
-//   - ids that could be taken for this cluster's are replaced by one that is long over;
-//   - leases are revoked;
-//   - a warning is logged.
+//   - the log is read to find, for each cursor, the oldest row that may not have been delivered (the ids can still be compared with
+//     each other);
+//   - every cursor goes back to before that row, and leases are revoked;
+//   - ids that could be taken for this cluster's are replaced by one that is long over.
+//
+// The log may be large, so the Store does that in the background, in short transactions that also record how far they came: any
+// process continues where another one ended. Publishers do not wait for it.
 //
 // A dump restored into its own cluster, in any database, and a physical copy need none of this.
 //

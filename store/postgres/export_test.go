@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing/fstest"
 	"time"
@@ -316,4 +317,57 @@ func (s *Store) PresentObjects(ctx context.Context) (out []doctor.Object, err er
 		return err
 	})
 	return out, err
+}
+
+// AdoptBy makes steps of adoption read n numbers, each of which is logged.
+func (c Config) AdoptBy(n int64) Config {
+	c.adoption = adoptionConfig{numbers: n}
+	return c
+}
+
+// AdoptSteps does the first n steps of adopting a restored outbox, as if the process died then. done: that were all.
+func (s *Store) AdoptSteps(ctx context.Context, n int) (done bool, err error) {
+	err = s.beginAdoption(ctx)
+	for i := 0; i < n && err == nil && !done; i++ {
+		_, done, err = s.adoptOnce(ctx)
+	}
+	return done, err
+}
+
+// ExplainLists returns the plans, for their parameters, of the statements that read a page of dead letters, redrives, documents and
+// the audit, by what they read.
+func (s *Store) ExplainLists(ctx context.Context) (map[string]string, error) {
+	type list struct {
+		sql  string
+		args []any
+	}
+	dead := func(f store.DeadFilter) list {
+		return list{listDeadSQL, queryArgs(store.DeadQuery{DeadFilter: f}, int64(100))}
+	}
+	lists := map[string]list{
+		"open dead letters of a relay":     dead(store.DeadFilter{Relay: "view"}),
+		"dead letters in any state":        dead(store.DeadFilter{State: store.DeadAny}),
+		"dead letters of a type":           dead(store.DeadFilter{Type: "t", State: store.DeadAny}),
+		"open dead letters with one cause": dead(store.DeadFilter{Fingerprint: "f-7"}),
+		"dead letters of a redrive":        dead(store.DeadFilter{Redrive: 7, State: store.DeadAny}),
+		"redrives":                         {listRedrivesSQL, []any{"", int64(math.MaxInt64), int64(100)}},
+		"running redrives":                 {listRedrivesSQL, []any{string(store.RedriveRunning), int64(math.MaxInt64), int64(100)}},
+		"documents":                        {listDocumentsSQL, []any{"replay", "", int64(100)}},
+		"further documents":                {listDocumentsSQL, []any{"replay", "00300", int64(100)}},
+		"audit":                            {inTable(listRecordsSQL, store.AuditRecords), []any{"audit", "", "", int64(100)}},
+		"further audit":                    {inTable(listRecordsSQL, store.AuditRecords), []any{"audit", "", "00300", int64(100)}},
+	}
+	plans := make(map[string]string)
+	for what, l := range lists {
+		rows, err := s.pool.Query(ctx, "explain "+s.names.expand(l.sql), append([]any{pgx.QueryExecModeSimpleProtocol}, l.args...)...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		plans[what] = strings.Join(lines, "\n")
+	}
+	return plans, nil
 }

@@ -45,7 +45,7 @@ alter table %[3]s alter xid set default %[1]s.note()`, b.config.Schema, b.table(
 				"copy "+log+" (partition, id, topic, type) from stdin")
 			return err
 		},
-		"the function": execute(ctx, fmt.Sprintf(`select %s('t', 'k', 'x', 'p')`, b.table("publish"))),
+		"the function": execute(ctx, fmt.Sprintf(`select %s('t', 'k', 'x', '{}')`, b.table("publish"))),
 	}
 	for name, way := range ways {
 		b.exec(t, "truncate "+b.config.Schema+".seen")
@@ -116,7 +116,7 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = open.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := open.Exec(ctx, fmt.Sprintf("select %s('t', 'k', 'x', 'p')", b.table("publish"))); err != nil {
+	if _, err := open.Exec(ctx, fmt.Sprintf("select %s('t', 'k', 'x', '{}')", b.table("publish"))); err != nil {
 		t.Fatal(err)
 	}
 	req := store.FetchRequest{Limit: 10, MaxBytes: 8 << 20}
@@ -242,7 +242,7 @@ func TestRelayThatBeginsNowGetsTheVeryFirstMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', '{}'::text)", b.table("publish")))
 	if n := b.deliverAll(t, "r", leases); n != 1 {
 		t.Errorf("%d messages, want 1", n)
 	}

@@ -19,7 +19,7 @@ func (s *Store) FindHeld(ctx context.Context, name string, keys []string) ([]str
 		return nil, err
 	}
 	var found []string
-	err := s.read(ctx, formatPlanSQL, s.names.expand(findHeldSQL), []any{name, keys}, func(rows pgx.Rows) (err error) {
+	err := s.read(ctx, formatSQL, s.names.expand(findHeldSQL), []any{name, keys}, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})

@@ -27,7 +27,7 @@ func (b *bundle) asynchronous(t testing.TB) asynchronous {
 // publish commits a message and returns where its commit ends in the write-ahead log, at the latest.
 func (a asynchronous) publish(t testing.TB) (lsn string) {
 	t.Helper()
-	a.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", a.b.table("publish")))
+	a.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', '{}'::text)", a.b.table("publish")))
 	return one[string](t, a.pool, "select pg_current_wal_insert_lsn()::text")
 }
 
@@ -95,7 +95,7 @@ func TestFlushCoversLateMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 15 {
-			if _, err := late.Exec(ctx, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish"))); err != nil {
+			if _, err := late.Exec(ctx, fmt.Sprintf("select %s('t', 'k', 'x', '{}'::text)", b.table("publish"))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -32,16 +32,13 @@ func implicit(ctx context.Context, pool pool, plan string, queue func(b *pgx.Bat
 	return results, nil
 }
 
-// formatPlanSQL precedes a query whose result has times or payloads. forItsArgumentsSQL has it planned for its arguments in addition: a plan
-// for any arguments evaluates each part of a filter for each row, and expects to find one row, for which it sorts all of them on disk.
-const (
-	formatPlanSQL      = "select " + formatSQL
-	forItsArgumentsSQL = formatPlanSQL + `, pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)`
-)
+// filterPlanSQL makes the server plan statements for their parameters each time, instead of for any after some calls: a filter that
+// is not set is a constant in the plan then, and one that is set finds its index. It is part of a select and applies to the transaction.
+const filterPlanSQL = `pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true)`
 
-// read runs a query after plan, passes the rows to a function, and closes them.
-func (s *Store) read(ctx context.Context, plan, sql string, args []any, rows func(rows pgx.Rows) error) error {
-	results, err := implicit(ctx, s.pool, plan, func(b *pgx.Batch) { b.Queue(sql, args...) })
+// read runs a query whose result has times or payloads, after settings, passes the rows to a function, and closes them.
+func (s *Store) read(ctx context.Context, settings, sql string, args []any, rows func(rows pgx.Rows) error) error {
+	results, err := implicit(ctx, s.pool, "select "+settings, func(b *pgx.Batch) { b.Queue(sql, args...) })
 	if err != nil {
 		return err
 	}

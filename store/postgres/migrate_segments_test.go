@@ -60,7 +60,7 @@ func TestMigrateSegments(t *testing.T) {
 					t.Errorf("%d messages are delivered, want %d", n, rows)
 				}
 			}
-			b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
+			b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', '{}'::text)", b.table("publish")))
 			b.maintainUntil(t, store.Retention{For: time.Hour}, "the segment with the old messages is ended", func(store.Maintained) bool {
 				return rows == 0 || b.next(t) == 1<<39
 			})

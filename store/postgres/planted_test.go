@@ -83,7 +83,7 @@ func TestPublishWithPlanted(t *testing.T) {
 	if after := one[string](t, tx, "show search_path"); after != before {
 		t.Errorf("publishing has set the search path to %s, before %s", after, before)
 	}
-	for _, payload := range []string{"'{}'::bytea", "'{}'::text", "'{}'::jsonb"} {
+	for _, payload := range []string{"'{}'::bytea", "'{}'::text", "'{}'::json", "'{}'::jsonb"} {
 		if _, err := tx.Exec(ctx, `select `+b.table("publish")+`(topic => 'a'::text, key => 'k'::text, type => 'a'::text, payload => `+payload+
 			`, headers => '{"a": "b"}'::jsonb, deliver_after => '1 second'::interval)`); err != nil {
 			t.Errorf("publish %s: %v", payload, err)
@@ -107,7 +107,7 @@ func TestPublishWithPlanted(t *testing.T) {
 	for _, driver := range []string{"pgx", "postgres"} {
 		b.publishBySQL(t, driver, messages())
 	}
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log")); n != 4+3+2*2 {
+	if n := one[int64](t, b.pool, "select count(*) from "+b.table("log")); n != 4+4+2*2 {
 		t.Errorf("%d messages are in the log", n)
 	}
 }

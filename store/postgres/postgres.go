@@ -29,6 +29,7 @@ type Store struct {
 	listenTo   *pgx.ConnConfig // Config.ListenDSN, nil without
 	listener   atomic.Uint32   // the server's process of the connection that listens, 0 without
 	heartbeats *ownConn
+	adopter    *adopter
 	places     chan struct{} // slots for limited transactions; nil: any number
 
 	opening    sync.Mutex
@@ -102,7 +103,8 @@ func newStore(pool pool, c Config) (*Store, error) {
 		return nil, err
 	}
 	n := newNames(c)
-	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, heartbeats: newOwnConn(pool)}
+	s := &Store{pool: pool, config: c, names: n, sql: newStatements(n, c.boundSQL()), migrations: set, heartbeats: newOwnConn(pool),
+		adopter: newAdopter()}
 	if n := pool.handlers(); n > 0 {
 		s.places = make(chan struct{}, n)
 	}
@@ -120,15 +122,17 @@ func newStore(pool pool, c Config) (*Store, error) {
 	return s, nil
 }
 
-// Open checks that this program can work with the database's schema, and adopts a restored database (see the package comment).
+// Open checks that this program can work with the database's schema.
 // Errors: ErrSchemaMissing, ErrSchemaOlder, ErrSchemaNewer.
 func (s *Store) Open(ctx context.Context) error {
 	_, err := s.open(ctx)
 	return err
 }
 
-// Close stops sending notifications, waits until the last one is sent, and closes the heartbeat connection.
+// Close stops sending notifications, waits until the last one is sent, stops adopting a restored outbox, and closes the heartbeat
+// connection.
 func (s *Store) Close() {
+	s.adopter.close()
 	s.heartbeats.close()
 	if s.notifier != nil {
 		s.notifier.close()
@@ -147,9 +151,6 @@ func (s *Store) open(ctx context.Context) (int, error) {
 	}
 	n, err := s.checkSchema(ctx, s.pool, anything)
 	if err != nil {
-		return 0, err
-	}
-	if err := s.checkRestored(ctx); err != nil {
 		return 0, err
 	}
 	s.partitions.Store(int32(n))

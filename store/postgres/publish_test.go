@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/postrider/postrider"
@@ -122,7 +123,7 @@ func TestPublishFunctionChoosesTheSamePartition(t *testing.T) {
 		}
 		keys = append(keys, string(key))
 	}
-	b.exec(t, "select "+b.table("publish")+"('t', k, 'x', 'p'::text) from unnest($1::text[]) as k", keys)
+	b.exec(t, "select "+b.table("publish")+"('t', k, 'x', '{}'::text) from unnest($1::text[]) as k", keys)
 	rows, err := b.pool.Query(t.Context(), "select key, id, partition::int4 from "+b.table("log"))
 	if err != nil {
 		t.Fatal(err)
@@ -155,9 +156,10 @@ func TestPublishFunctionTakesEveryField(t *testing.T) {
 		source => '/shop', subject => 's', tenant => 'acme', correlation_id => 'co', causation_id => 'ca', content_type => 'x/y',
 		deliver_after => '1 hour', schema_version => 2, aggregate_version => 3, message_time => '2026-01-02 03:04:05Z')`)
 	b.exec(t, "select "+p+`('', null, 'order.shipped', '{"b": 1}'::jsonb)`)
-	b.exec(t, "select "+p+`('orders', 'order/1', 'order.paid', 'plain text')`)
+	b.exec(t, "select "+p+`('orders', 'order/1', 'order.paid', 'plain text', content_type => 'text/plain')`)
+	b.exec(t, "select "+p+`('orders', 'order/1', 'order.sent', '{"a":  [1, 1]}'::json)`)
 	got := b.all(t)
-	if id != "my-id" || len(got) != 3 {
+	if id != "my-id" || len(got) != 4 {
 		t.Fatalf("id %q, %d messages", id, len(got))
 	}
 	m := *got[0].Message
@@ -176,6 +178,43 @@ func TestPublishFunctionTakesEveryField(t *testing.T) {
 	}
 	if !bytes.Equal(got[2].Message.Payload, []byte("plain text")) {
 		t.Errorf("payload %q", got[2].Message.Payload)
+	}
+	if m := got[3].Message; string(m.Payload) != `{"a":  [1, 1]}` || m.ContentType != "application/json" {
+		t.Errorf("of type json: %+v", m)
+	}
+}
+
+// TestPublishFunctionTakesNoTextForJSON: a text is JSON if its content type says so, at any depth that the server reads.
+func TestPublishFunctionTakesNoTextForJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	publish := "select " + b.table("publish") + "('t', 'k', $3::text, $1::text, content_type => $2::text)"
+	deep := strings.Repeat("[", 1_000) + strings.Repeat("]", 1_000)
+	for _, test := range []struct {
+		payload, contentType string
+		accepted             bool
+	}{
+		{`{"a": 1}`, "application/json", true}, {`"text"`, "application/json", true}, {`{"a": "\u0000"}`, "application/json", true},
+		{deep, "application/json", true}, {"plain text", "text/plain", true}, {"plain text", "application/jsonl", true},
+		{"plain text", "application/json", false}, {"", "application/json", false}, {`{"a": 1`, "Application/JSON; charset=utf-8", false},
+		{"plain text", "application/cloudevents+json", false}, {"plain text", "application/problem+json ;a=b", false},
+		{strings.Repeat("[", 500_000), "application/json", false}, // deeper than that
+	} {
+		_, err := b.pool.Exec(t.Context(), publish, test.payload, test.contentType, "x")
+		e, _ := errors.AsType[*pgconn.PgError](err)
+		if test.accepted != (err == nil) || err != nil && (e == nil || e.Code != "22023" || !strings.Contains(e.Message, "content_type => 'text/plain'")) {
+			t.Errorf("%.20s as %s: %v", test.payload, test.contentType, err)
+		}
+	}
+	before := one[int](t, b.pool, "select count(*) from "+b.table("log"))
+	_, err := b.pool.Exec(t.Context(), publish, "plain text", "application/json", "")
+	for _, want := range []string{"type is required", "payload is not JSON"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v lacks %q", err, want)
+		}
+	}
+	if n := one[int](t, b.pool, "select count(*) from "+b.table("log")); n != before || before != 6 {
+		t.Errorf("%d rows, %d before", n, before)
 	}
 }
 
@@ -243,7 +282,7 @@ func TestPublishFunctionValidates(t *testing.T) {
 			t.Errorf("%s: the function says %v, Validate says %v", name, err, want)
 		}
 	}
-	_, err := b.pool.Exec(t.Context(), "select "+b.table("publish")+"('t', 'k', '', 'p'::text, schema_version => -1, source => 'a b')")
+	_, err := b.pool.Exec(t.Context(), "select "+b.table("publish")+"('t', 'k', '', '{}'::text, schema_version => -1, source => 'a b')")
 	for _, want := range []string{"type is required", "schema_version is -1", "source is not a URI-reference"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v lacks %q", err, want)

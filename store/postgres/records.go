@@ -56,14 +56,9 @@ func (r records) Now(ctx context.Context) (time.Time, error) {
 
 // query passes the rows of a statement to a function, and closes them.
 func (r records) query(ctx context.Context, sql string, args []any, f func(rows pgx.Rows) error) error {
-	return r.queryAs(ctx, formatPlanSQL, sql, args, f)
-}
-
-// queryAs is query with a statement that precedes it outside of a transaction.
-func (r records) queryAs(ctx context.Context, plan, sql string, args []any, f func(rows pgx.Rows) error) error {
 	sql = r.s.names.expand(sql)
 	if r.tx == nil {
-		return r.s.read(ctx, plan, sql, args, f)
+		return r.s.read(ctx, formatSQL+", "+filterPlanSQL, sql, args, f)
 	}
 	rows, err := r.tx.Query(ctx, sql, args...)
 	if err != nil {

@@ -3,7 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,115 +13,162 @@ import (
 // ids mean nothing: they may belong to running or future transactions. The outbox therefore stores the identifier of the cluster
 // that they belong to. A dump restored into its own cluster stays valid, and so does a physical copy; pg_upgrade creates another
 // cluster with the same ids, at the cost of some redelivered messages.
-const (
-	identitySQL = `select m.system_identifier, c.system_identifier from {meta} m, pg_control_system() c`
+//
+// Until the outbox is adopted in its new cluster, no partition is leased. Publishing continues meanwhile.
+const identitySQL = `select m.system_identifier, c.system_identifier from {meta} m, pg_control_system() c`
 
-	// tooLowSQL says whether the sequence is, or was, lower than what the log or a cursor has seen, as after a copy without the
-	// sequence. New messages may have passed that point before the check. Then sequences were assigned twice, or a cursor is past
-	// rows that were written after it was settled there.
-	tooLowSQL = `
-select (select last_value from {log_seq_seq}) < coalesce(greatest(
-		(select max(seq) from {log}), (select max(c.position) from {cursors} c where ` + readsSQL + `)), 0)
-	or exists (select 1 from {log} group by seq having count(*) > 1)
-	or exists (select 1 from {cursors} c join {log} l on l.partition = c.partition
-		where ` + readsSQL + ` and l.seq <= c.position and l.created_at > c.settled_at)`
+// identity returns the cluster that the outbox's transaction ids belong to, and the one it is in: twice the same if that is not
+// known.
+func (s *Store) identity(ctx context.Context, q querier, lock string) (from, to int64, err error) {
+	var stored, present *int64
+	err = q.QueryRow(ctx, s.names.expand(identitySQL)+lock).Scan(&stored, &present)
+	switch {
+	case code(err) == insufficientPrivilege && lock == "": // the server does not report it
+		return 0, 0, nil
+	case err != nil || stored == nil || present == nil:
+		return 0, 0, err
+	}
+	return *stored, *present, nil
+}
 
-	// advanceParkedSQL raises the sequence of messages that consumers park or dead-letter above every existing row.
-	advanceParkedSQL = `
-select setval('{aside_seq}', greatest((select last_value from {aside_seq}), (select max(seq) from {parked}),
-	(select max(seq) from {dead}), 1))`
-
-	// renumberSQL gives a new sequence to rows whose sequence an older row has.
-	renumberSQL = `
-update {log} l set seq = default
-from (select tableoid as segment, ctid as place, row_number() over (partition by seq order by created_at) as copy from {log}) d
-where l.tableoid = d.segment and l.ctid = d.place and d.copy > 1`
-
-	// rewindSQL moves every cursor to before the oldest row that may not have been delivered. The old ids can still be compared with
-	// each other. $1: deliver everything again.
-	rewindSQL = `
-with latest as materialized (
-	select c.* from {relay_partitions} g cross join lateral (
-		select * from {cursors} c where c.relay = g.relay and c.partition = g.partition order by c.n desc limit 1) as c
-	where ` + readsSQL + `
-), old as (
-	delete from {cursors} c using latest o where c.relay = o.relay and c.partition = o.partition and c.n = o.n
-)
-insert into {cursors} (relay, partition, n, position, snapshot, ceiling, delivered, failed)
-select c.relay, c.partition, c.n + 1,
-	case when $1::bool then 0 else least(c.position, coalesce((
-		select min(l.seq) - 1 from {log} l where l.partition = c.partition and l.seq <= c.position
-			and not pg_visible_in_snapshot(l.xid, c.snapshot)), c.position)) end,
-	pg_current_snapshot(), pg_current_xact_id(), c.delivered, c.failed
-from latest c`
-
-	// freezeSQL replaces every id that could be taken for a running or future transaction of this cluster by one that is over: 2 is
-	// below every id that is ever assigned.
-	freezeSQL = `update {log} set xid = '2' where xid >= pg_snapshot_xmin(pg_current_snapshot())`
-
-	takeBackSQL = `update {leases} set token = ''`
-
-	restoredSQL = `update {meta} set restored_at = clock_timestamp(), restored_from = system_identifier,
-	system_identifier = (select system_identifier from pg_control_system())`
-)
-
-// checkRestored detects a database that was restored from another cluster and makes the cursors valid here: it prefers redelivery
-// to loss.
+// checkRestored detects a database that was restored from another cluster, and waits until it is adopted.
 func (s *Store) checkRestored(ctx context.Context) error {
-	restored, err := s.restored(ctx, s.pool, "")
-	if err != nil || !restored {
+	from, to, err := s.identity(ctx, s.pool, "")
+	if err != nil {
 		return translate("compare the cluster's identity", err)
 	}
-	s.config.Logger.Warn("postrider: the outbox was restored from another cluster; relays go back to before the oldest message " +
-		"that may not have been delivered, so some are delivered again")
-	highest, tooLow, err := s.setBack(ctx)
-	if err != nil {
-		return translate("adopt the restored outbox", err)
-	}
-	var advance []step
-	if tooLow { // the target segment exists, committed, before the sequence is set
-		target, err := s.cover(ctx, highest)
-		if err != nil {
-			return translate("adopt the restored outbox", err)
-		}
-		advance = []step{{sql: advanceSQL, args: []any{target, s.config.margin()}}}
-	}
-	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, s.restore(ctx, advance))
-	return translate("adopt the restored outbox", err)
-}
-
-func (s *Store) restored(ctx context.Context, q querier, lock string) (bool, error) {
-	var stored, present *int64
-	err := q.QueryRow(ctx, s.names.expand(identitySQL)+lock).Scan(&stored, &present)
-	if code(err) == insufficientPrivilege {
-		return false, nil // the server does not report it
-	}
-	return err == nil && stored != nil && present != nil && *stored != *present, err
-}
-
-func (s *Store) restore(ctx context.Context, advance []step) func(tx pgx.Tx) error {
-	return func(tx pgx.Tx) error {
-		// Other processes that detect the restore wait here, and then find nothing to do.
-		if restored, err := s.restored(ctx, tx, " for update of m"); err != nil || !restored {
-			return err
-		}
-		if _, err := tx.Exec(ctx, s.names.expand(takeBackSQL)); err != nil {
-			return err
-		}
-		var tooLow bool
-		if err := tx.QueryRow(ctx, s.names.expand(tooLowSQL)).Scan(&tooLow); err != nil {
-			return err
-		}
-		steps := append(slices.Clone(advance), step{sql: advanceParkedSQL})
-		if tooLow {
-			steps = append(steps, step{sql: renumberSQL})
-		}
-		steps = append(steps, []step{{sql: rewindSQL, args: []any{tooLow}}, {sql: freezeSQL}, {sql: restoredSQL}}...)
-		for _, st := range steps {
-			if _, err := tx.Exec(ctx, s.names.expand(st.sql), st.args...); err != nil {
-				return fmt.Errorf("adopt the restored outbox: %w", err)
-			}
-		}
+	if from == to {
 		return nil
 	}
+	return translate("adopt the restored outbox", s.adopter.wait(ctx, s))
+}
+
+// adopter adopts a restored outbox in the background: it may take longer than any call that waits for it, such as a heartbeat.
+type adopter struct {
+	life context.Context // ends with the Store
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu  sync.Mutex
+	now *adopting // nil if none is running
+}
+
+// adopting is one run of the adopter.
+type adopting struct {
+	done     chan struct{}
+	err      error // once done is closed
+	progress adoption
+}
+
+func newAdopter() *adopter {
+	a := &adopter{}
+	a.life, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+// wait starts adopting unless that is running, and waits for its end.
+func (a *adopter) wait(ctx context.Context, s *Store) error {
+	a.mu.Lock()
+	if a.now == nil && a.life.Err() == nil {
+		run := &adopting{done: make(chan struct{})}
+		a.now = run
+		a.wg.Go(func() {
+			run.err = s.adopt(a.life, func(p adoption) { a.report(run, p) })
+			a.mu.Lock()
+			a.now = nil // after an error, the next caller starts it again
+			a.mu.Unlock()
+			close(run.done)
+		})
+	}
+	run := a.now
+	a.mu.Unlock()
+	if run == nil {
+		return a.life.Err()
+	}
+	select {
+	case <-run.done:
+		return run.err
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Errorf("the outbox was restored from another cluster, and is being adopted (%s); until then no partition is leased: %w",
+		run.progress, ctx.Err())
+}
+
+func (a *adopter) report(run *adopting, p adoption) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	run.progress = p
+}
+
+// close stops adopting after the current step; another process, or the next start, continues.
+func (a *adopter) close() {
+	a.mu.Lock()
+	a.end()
+	a.mu.Unlock()
+	a.wg.Wait()
+}
+
+// adopt makes the cursors valid in this cluster: it prefers redelivery to loss. It reports its progress after each step.
+func (s *Store) adopt(ctx context.Context, report func(adoption)) error {
+	begun, logged, steps := time.Now(), time.Now(), 0
+	if err := s.beginAdoption(ctx); err != nil {
+		return err
+	}
+	for {
+		p, done, err := s.adoptOnce(ctx)
+		if err != nil || done {
+			if err == nil {
+				s.config.Logger.Info("postrider: the restored outbox is adopted; relays continue", "after", time.Since(begun), "steps", steps)
+			}
+			return err
+		}
+		report(p)
+		if steps++; time.Since(logged) >= s.config.adoption.logEvery {
+			logged = time.Now()
+			s.config.Logger.Info("postrider: the restored outbox is being adopted", "phase", string(p.Phase), "messages", p.Rows,
+				"at", p.At, "of", p.End)
+		}
+	}
+}
+
+// beginAdoption records that adoption has begun, and raises a sequence that is too low. It records that first: relays must go back
+// to the beginning of the log then, even if this process ends before.
+func (s *Store) beginAdoption(ctx context.Context) error {
+	highest, low, err := s.setBack(ctx)
+	if err != nil {
+		return err
+	}
+	var found adoption
+	var begins, continues bool // neither if another process has adopted the outbox meanwhile
+	err = s.inAdoption(ctx, func(tx pgx.Tx, from, to int64) error {
+		found, err = s.readAdoption(ctx, tx)
+		continues = found.From == from && found.To == to && (found.All || !low)
+		if begins = !continues; err != nil || continues {
+			return err
+		}
+		p := adoption{From: from, To: to, Phase: checking, All: low}
+		if err := tx.QueryRow(ctx, s.names.expand(highestSQL)).Scan(&p.End); err != nil {
+			return err
+		}
+		return s.saveAdoption(ctx, tx, p)
+	})
+	switch {
+	case err != nil:
+		return err
+	case continues:
+		s.config.Logger.Info("postrider: the restored outbox was being adopted, and that continues", "progress", found.String())
+	case begins:
+		s.config.Logger.Warn("postrider: the outbox was restored from another cluster; relays go back to before the oldest message " +
+			"that may not have been delivered, so some are delivered again")
+	}
+	if !low {
+		return nil
+	}
+	target, err := s.cover(ctx, highest) // the segment exists, committed, before the sequence is set
+	if err == nil {
+		_, err = s.advance(ctx, s.pool, target)
+	}
+	return err
 }

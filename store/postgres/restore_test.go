@@ -41,7 +41,7 @@ func TestRestoredLogIsDeliveredAgainRatherThanLost(t *testing.T) {
 	if n := b.deliverAll(t, "r", leases); n != 0 {
 		t.Errorf("%d messages again", n)
 	}
-	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', '{}'::text)", b.table("publish")))
 	if n := b.deliverAll(t, "r", leases); n != 1 {
 		t.Errorf("%d new messages, want 1", n)
 	}
@@ -62,8 +62,9 @@ func TestSequenceBelowTheLogStartsOver(t *testing.T) {
 	b.exec(t, fmt.Sprintf("select setval('%s', 3)", b.table("log_seq_seq")))
 	b.exec(t, "update "+b.table("meta")+" set system_identifier = 42")
 	again := &bundle{Store: open(t, b.pool, b.config), pool: b.pool, config: b.config}
-	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', 'p'::text)", b.table("publish")))
-	if n := again.deliverAll(t, "r", again.lease(t, "r")); n != 11 {
+	leases := again.lease(t, "r")
+	b.exec(t, fmt.Sprintf("select %s('t', 'k', 'x', '{}'::text)", b.table("publish")))
+	if n := again.deliverAll(t, "r", leases); n != 11 {
 		t.Errorf("%d messages, want all 11", n)
 	}
 	if seq := one[int64](t, b.pool, fmt.Sprintf("select nextval('%s')", b.table("log_seq_seq"))); seq <= 10 {

@@ -101,6 +101,9 @@ func (s *Store) Maintain(ctx context.Context, r store.Retention) (store.Maintain
 	if _, err := s.open(ctx); err != nil {
 		return store.Maintained{}, err
 	}
+	if err := s.checkRestored(ctx); err != nil {
+		return store.Maintained{}, err
+	}
 	m := maintenance{store: s, needsRelay: !r.WithoutRelay}
 	for _, step := range []struct {
 		doing string

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,9 +26,6 @@ select greatest(
 const setBackSQL = `
 with highest as materialized (` + highestSQL + ` as seq)
 select seq from highest where (select last_value from {log_seq_seq}) < seq`
-
-// rewindAllSQL is rewindSQL to the beginning of the log.
-var rewindAllSQL = strings.ReplaceAll(rewindSQL, "$1::bool", "true")
 
 // repairSequence detects a sequence that was set back, sets it above every number in use, and sends every relay back to the
 // beginning of the log: it cannot tell which messages were written meanwhile below a cursor.

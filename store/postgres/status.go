@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -125,7 +126,23 @@ func (r *statusReader) query(ctx context.Context, tx pgx.Tx, sql string, args, d
 // restoredLatelySQL returns when the outbox was restored from another cluster, for a week afterwards.
 const restoredLatelySQL = `select restored_at from {meta} where restored_at > clock_timestamp() - interval '7 days'`
 
+// adoptionSQL returns how far the adoption of a restored outbox is, and the cluster that its transaction ids belong to.
+const adoptionSQL = `select r.body, m.system_identifier from {records} r, {meta} m where r.kind = '` + kindAdoption + `'`
+
 func (r *statusReader) notices(ctx context.Context, tx pgx.Tx) error {
+	var body []byte
+	var cluster *int64
+	err := r.query(ctx, tx, adoptionSQL, nil, []any{&body, &cluster}, func() {
+		var p adoption
+		if err := json.Unmarshal(body, &p); err != nil || cluster == nil || p.From != *cluster {
+			return // a program of an earlier release has adopted the outbox meanwhile
+		}
+		r.rows.Notices = append(r.rows.Notices, fmt.Sprintf("the outbox was restored from another cluster, and is being adopted (%s): "+
+			"no partition is leased until that is done", p))
+	})
+	if err != nil {
+		return err
+	}
 	var at time.Time
 	return r.query(ctx, tx, restoredLatelySQL, nil, []any{&at}, func() {
 		r.rows.Notices = append(r.rows.Notices, fmt.Sprintf("the outbox was restored from another cluster, noticed at %s: "+

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/postrider/postrider/internal/servertest"
 )
@@ -29,6 +30,34 @@ func OverStores(t *testing.T, test func(t *testing.T, url string)) {
 			t.Parallel()
 			test(t, open(t))
 		})
+	}
+}
+
+// Exec runs statements on the database of an outbox, past the store.
+func Exec(t *testing.T, outbox string, statements ...string) {
+	t.Helper()
+	u, err := url.Parse(outbox)
+	Must(t, err)
+	var db *sql.DB
+	switch u.Scheme {
+	case "sqlite":
+		db, err = sql.Open("sqlite", strings.TrimPrefix(outbox, "sqlite:"))
+	case "mysql":
+		db = ConnectMySQL(t, u)
+	default:
+		query := u.Query()
+		query.Set("search_path", query.Get("schema"))
+		query.Del("schema")
+		u.RawQuery = query.Encode()
+		db, err = sql.Open("pgx", u.String())
+	}
+	Must(t, err)
+	for _, statement := range statements {
+		_, err := db.ExecContext(context.WithoutCancel(t.Context()), statement) // in a cleanup, too
+		Must(t, err)
+	}
+	if u.Scheme != "mysql" { // ConnectMySQL closes it
+		Must(t, db.Close())
 	}
 }
 

@@ -35,9 +35,9 @@ With --tool, it has the format of a tool that runs the migrations of the whole s
 Atlas or Liquibase. With --dir, each migration becomes a file with the name that the tool expects. Keep these files in a
 directory of their own, and let the tool keep their versions in a table of their own: their numbers begin with 1.`,
 		Example: `  postrider migrate print --store postgres://any | psql shop
-  postrider migrate print --store 'postgres://any?schema=messaging' --version 16
+  postrider migrate print --store 'postgres://any?schema=messaging' --version 17
   postrider migrate print --store postgres://any --tool goose --dir migrations/postrider
-  postrider migrate print --store postgres://any --tool flyway --version 16 --down`,
+  postrider migrate print --store postgres://any --tool flyway --version 17 --down`,
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := p.Load()

@@ -61,6 +61,25 @@ func TestParkedIsListedCountedAndShown(t *testing.T) {
 	})
 }
 
+// TestParkedListSurvivesOneBadRow: somebody has given a parked message a due time that has no JSON form.
+func TestParkedListSurvivesOneBadRow(t *testing.T) {
+	t.Parallel()
+	clitest.OverStores(t, func(t *testing.T, url string) {
+		ids := withParked(t, url)
+		year14645, next := "400000000000000000", "due_at"
+		if strings.HasPrefix(url, "postgres") {
+			year14645, next = "'14645-07-01'", "next_attempt_at"
+		}
+		clitest.Exec(t, url, "UPDATE postrider_parked SET parked_at = "+year14645+", due_at = "+year14645+" WHERE id = '"+ids[0]+"'",
+			"UPDATE postrider_held SET "+next+" = "+year14645)
+		list := clitest.OK(t, "parked", "list", "--json", "--store", url)
+		clitest.Contains(t, list, ids[0], ids[1], `"due_at":"9999-12-31T`)
+		clitest.Contains(t, clitest.OK(t, "parked", "show", ids[0], "--json", "--store", url), `"due_at": "9999-12-31T`)
+		clitest.Contains(t, clitest.OK(t, "parked", "list", "--store", url), ids[0], ids[1])
+		clitest.Contains(t, clitest.OK(t, "held", "list", "--json", "--store", url), `"next_attempt":"9999-12-31T`)
+	})
+}
+
 func TestParkedDecisions(t *testing.T) {
 	t.Parallel()
 	clitest.OverStores(t, func(t *testing.T, url string) {

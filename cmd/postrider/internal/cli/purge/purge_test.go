@@ -39,3 +39,22 @@ func TestPurge(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "purge", "list", "--json", "--store", url), `"removed":0`, `"by":"eva"`)
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--state", "any", "--store", url), "discarded", "open")
 }
+
+// TestPurgeRemoves: what was resolved long ago is removed, after a question, and named; what is open or was resolved lately stays.
+func TestPurgeRemoves(t *testing.T) {
+	t.Parallel()
+	exported, url := clitest.WithDead(t), clitest.NewOutbox(t)
+	clitest.OK(t, "dead", "import", clitest.WriteFile(t, clitest.OK(t, "dead", "export", "--store", exported)), "--store", url)
+	clitest.OK(t, "dead", "discard", "1", "2", "--because", "no use", "--store", url)
+	clitest.Exec(t, url, "UPDATE postrider_dead SET resolved_at = resolved_at - 31 * 86400 * 1000000 WHERE number = 1")
+	purge := []string{"purge", "dead", "--resolved-for", "720h", "--because", "kept long enough", "--by", "eva", "--store", url}
+	clitest.Contains(t, clitest.OK(t, append(purge, "--dry-run")...), "1 resolved dead letter match")
+	clitest.Fails(t, program.ExitUsage, "--yes", purge...) // nobody can be asked
+	clitest.Contains(t, clitest.OK(t, "dead", "show", "1", "--store", url), "no use")
+	clitest.Contains(t, clitest.OK(t, append(purge, "--yes")...), "removed 1 dead letter")
+	clitest.Fails(t, program.ExitFailed, "no such dead letter", "dead", "show", "1", "--store", url)
+	clitest.Contains(t, clitest.OK(t, "dead", "show", "2", "--store", url), "no use")
+	clitest.Contains(t, clitest.OK(t, append(purge, "--yes", "--json")...), "0 resolved dead letters match; nothing was done")
+	clitest.Contains(t, clitest.OK(t, "purge", "list", "--json", "--store", url), `"removed":1`, `"by":"eva"`)
+	clitest.Contains(t, clitest.OK(t, "audit", "--store", url), "PurgeDead", "eva", "kept long enough")
+}

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"crypto/rand"
 	"net/url"
 	"strings"
 	"testing"
@@ -73,13 +74,17 @@ func TestPostgresSaysWhatToDo(t *testing.T) {
 		change(&u)
 		r := clitest.Run(t, append(args, "--store", u.String())...)
 		clitest.Expect(t, r, program.ExitFailed, words, args...)
-		if strings.Count(r.Err, "\n") != 1 {
-			t.Errorf("more than one line:\n%s", r.Err)
+		if strings.Count(r.Err, "\n") != 1 || strings.Contains(r.Err, "Secret") {
+			t.Errorf("more than one line, or the password:\n%s", r.Err)
 		}
 	}
 	refused("is the server running there, and may one connect", func(u *url.URL) { u.Host = "127.0.0.1:1" }, "status")
 	refused(`; make it with CREATE DATABASE "not_there", or name another`, func(u *url.URL) { u.Path = "/not_there" }, "status")
-	refused("; ", func(u *url.URL) { u.User = url.UserPassword("nobody_of_that_name", "wrong") }, "status") // the rest depends on pg_hba.conf
+	refused("; ", func(u *url.URL) { u.User = url.UserPassword("nobody_of_that_name", "Secret-4711") }, "status") // the rest depends on pg_hba.conf
+	nologin := "cmd_" + strings.ToLower(rand.Text()[:10])
+	clitest.Exec(t, mine.String(), "CREATE ROLE "+nologin+" NOLOGIN PASSWORD 'Secret-4711'")
+	t.Cleanup(func() { clitest.Exec(t, mine.String(), "DROP ROLE "+nologin) })
+	refused(nologin, func(u *url.URL) { u.User = url.UserPassword(nologin, "Secret-4711") }, "status")
 	refused("; of the options in the URL, deliver_after_flush, notify, partitions, prefix, schema are Postrider's", func(u *url.URL) { u.RawQuery += "&colour=blue" }, "status")
 	refused("make it first, as the owner of the database: create schema not_there", func(u *url.URL) {
 		query := u.Query()

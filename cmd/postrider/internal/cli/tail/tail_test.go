@@ -1,7 +1,6 @@
 package tail_test
 
 import (
-	"database/sql"
 	"strings"
 	"testing"
 
@@ -48,31 +47,31 @@ func TestTailFeedsPublish(t *testing.T) {
 	}
 }
 
-// TestTailSurvivesOneBadRow: another program has written a row whose time has no JSON form, and one whose payload is nested deeper
-// than JSON is read.
+// TestTailSurvivesOneBadRow: another program has written a row whose time has no JSON form, one whose payload is nested deeper than
+// JSON is read, and one that is due after the end of the calendar.
 func TestTailSurvivesOneBadRow(t *testing.T) {
 	t.Parallel()
-	url, other := clitest.NewOutbox(t), clitest.NewOutbox(t)
-	clitest.PublishKeys(t, url, "order/1", "order/2", "order/3")
-	db, err := sql.Open("sqlite", strings.TrimPrefix(url, "sqlite:"))
-	clitest.Must(t, err)
-	nested := strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999)
-	for _, text := range []string{
-		"UPDATE postrider_log SET message_time = 400000000000000000 WHERE seq = 1", // in the year 14645
-		"UPDATE postrider_log SET payload = CAST('" + nested + "' AS BLOB) WHERE seq = 2",
-		"UPDATE postrider_log SET available_at = 400000000000000000 WHERE seq = 3",
-	} {
-		_, err := db.ExecContext(t.Context(), text)
-		clitest.Must(t, err)
-	}
-	clitest.Must(t, db.Close())
-	r := clitest.Invocation{Args: []string{"tail", "--store", url, "--from", "oldest", "--stop", "--json"}}.Run(t)
-	clitest.Expect(t, r, program.ExitDone, "message with sequence 1 cannot be read whole: time is in the year 14645")
-	again := clitest.Invocation{Stdin: r.Out, Args: []string{"publish", "--store", other, "--file", "-"}}.Run(t)
-	clitest.Expect(t, again, program.ExitDone, "published 3 messages")
-	if got := clitest.Published(t, other); len(got) != 3 || string(got[1].Payload) != nested {
-		t.Errorf("published %d messages, or another payload", len(got))
-	}
+	clitest.OverStores(t, func(t *testing.T, url string) {
+		clitest.PublishKeys(t, url, "order/1", "order/2", "order/3")
+		year14645, nested := "400000000000000000", strings.Repeat("[", 9_999)+strings.Repeat("]", 9_999)
+		bytes := "CAST('" + nested + "' AS BINARY)"
+		switch {
+		case strings.HasPrefix(url, "sqlite"):
+			bytes = "CAST('" + nested + "' AS BLOB)"
+		case strings.HasPrefix(url, "postgres"):
+			year14645, bytes = "'14645-07-01'", "convert_to('"+nested+"', 'UTF8')"
+		}
+		clitest.Exec(t, url, "UPDATE postrider_log SET message_time = "+year14645+" WHERE seq = 1",
+			"UPDATE postrider_log SET payload = "+bytes+" WHERE seq = 2", "UPDATE postrider_log SET available_at = "+year14645+" WHERE seq = 3")
+		r := clitest.Invocation{Args: []string{"tail", "--store", url, "--from", "oldest", "--stop", "--json"}}.Run(t)
+		clitest.Expect(t, r, program.ExitDone, "message with sequence 1 cannot be read whole: time is in the year 14645")
+		other := clitest.NewOutbox(t)
+		again := clitest.Invocation{Stdin: r.Out, Args: []string{"publish", "--store", other, "--file", "-"}}.Run(t)
+		clitest.Expect(t, again, program.ExitDone, "published 3 messages")
+		if got := clitest.Published(t, other); len(got) != 3 || string(got[1].Payload) != nested {
+			t.Errorf("published %d messages, or another payload", len(got))
+		}
+	})
 }
 
 func TestTailFollows(t *testing.T) {
