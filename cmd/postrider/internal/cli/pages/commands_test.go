@@ -84,8 +84,8 @@ type page struct {
 	blocks [][]string
 }
 
-// pages are all documents of the repository that have commands.
-func pages(t *testing.T) (all []page) {
+// documents are the paths of all documents in the repository.
+func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -97,17 +97,24 @@ func pages(t *testing.T) (all []page) {
 		if filepath.Ext(path) != ".md" {
 			return nil
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
 		name, err := filepath.Rel(root, path)
-		if p := (page{filepath.ToSlash(name), blocksOf(string(text))}); len(p.blocks) > 0 {
-			all = append(all, p)
-		}
+		names = append(names, filepath.ToSlash(name))
 		return err
 	})
 	clitest.Must(t, err)
+	return names
+}
+
+// pages are all documents that have commands.
+func pages(t *testing.T) (all []page) {
+	t.Helper()
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		clitest.Must(t, err)
+		if blocks := blocksOf(string(text)); len(blocks) > 0 {
+			all = append(all, page{name, blocks})
+		}
+	}
 	return all
 }
 
