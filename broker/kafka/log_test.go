@@ -3,7 +3,6 @@ package kafkabroker_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
