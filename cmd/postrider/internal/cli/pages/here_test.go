@@ -107,7 +107,7 @@ var prepared = []struct {
 		clitest.OK(t, "replay", "pause", id, "--store", d.store)
 		return id
 	}},
-	{regexp.MustCompile(`^postrider redrive (continue|cancel)`), "3", stoppedRedrive},
+	{regexp.MustCompile(`^postrider redrive (continue|cancel)`), " 3", stoppedRedrive},
 	{regexp.MustCompile(`^postrider outbox remove to-nats`), "to-nats", func(*testing.T, *desk) string {
 		return "to-old-broker" // which has no dead letters
 	}},
@@ -156,7 +156,7 @@ var prepared = []struct {
 // operationID is what the pages call a replay, an erasure and a legal hold.
 const operationID = "0190f3c2-8a4e-7d05-9d2b-0c5d1f6a7b88"
 
-// stoppedRedrive returns the ID of a redrive whose first message has failed again.
+// stoppedRedrive returns the ID, after a space, of a redrive whose first message has failed again.
 func stoppedRedrive(t *testing.T, d *desk) string {
 	t.Helper()
 	o := clitest.OpenOutbox(t, d.store)
@@ -174,7 +174,7 @@ func stoppedRedrive(t *testing.T, d *desk) string {
 			if !errors.Is(err, deadletter.ErrStopped) {
 				t.Fatalf("redrive %d: %v, want that it has stopped", r.ID, err)
 			}
-			return fmt.Sprint(r.ID)
+			return fmt.Sprint(" ", r.ID)
 		default:
 		}
 		clitest.SettleDue(t, o, "to-partner", func(s *store.Settlement, e store.Entry) {
