@@ -53,7 +53,7 @@ func newBreaker(cfg Breaker, notify func(from, to BreakerState, s State)) *break
 	b := &breaker{cfg: cfg, notify: notify, state: BreakerClosed, since: time.Now(), changed: make(chan struct{})}
 	b.last.size = cfg.WindowCalls
 	b.inner = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:   uint32(cfg.Probes), //nolint:gosec // positive
+		MaxRequests:   uint32(cfg.Probes), // positive
 		Interval:      cfg.WindowTime,
 		BucketPeriod:  cfg.WindowTime / 10,
 		Timeout:       1, // until says when it ends

@@ -126,8 +126,8 @@ func TestWaitsDouble(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		o := newSet(t, once(resilience.Policy{Breaker: resilience.Breaker{MinCalls: 1}})).Operation("x")
 		end(t, o, 1, errDown)
-		for _, want := range []time.Duration{10, 20, 40, 80, 120, 120} {
-			want *= time.Second
+		for _, seconds := range []int{10, 20, 40, 80, 120, 120} {
+			want := time.Duration(seconds) * time.Second
 			left := o.State().RetryIn
 			if left < want*4/5 || left > want*6/5 {
 				t.Fatalf("open for %s, want %s give or take a fifth", left, want)

@@ -49,7 +49,7 @@ func (e *Error) Error() string {
 		text += " (" + e.Instance + ")"
 	}
 	text += ": " + e.Kind.Error()
-	if e.Kind == ErrExhausted {
+	if errors.Is(e.Kind, ErrExhausted) {
 		text += fmt.Sprintf(" (%d)", e.Attempts)
 	}
 	if e.Err != nil {
@@ -68,7 +68,7 @@ func (e *Error) Unwrap() []error {
 
 // rejected reports whether the function was not called.
 func (e *Error) rejected() bool {
-	return e.Kind == ErrOpen || e.Kind == ErrAtCapacity || e.Kind == ErrRateLimited
+	return errors.Is(e.Kind, ErrOpen) || errors.Is(e.Kind, ErrAtCapacity) || errors.Is(e.Kind, ErrRateLimited)
 }
 
 // Outcome is what the error means for a message.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -49,6 +50,14 @@ func ExampleTransport() {
 		Operation: func(*http.Request) *resilience.Operation { return set.Operation("payment.http") },
 		KeyHeader: "Idempotency-Key",
 	}}
-	fmt.Println(client.Timeout)
-	// Output: 0s
+	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer provider.Close()
+	answer, err := client.Get(provider.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer answer.Body.Close()
+	fmt.Println(answer.Status)
+	// Output: 200 OK
 }

@@ -63,7 +63,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var last atomic.Pointer[http.Response]
 	body := r.Body
 	err := t.Operation(r).Instance(r.URL.Host).Run(ctx, func(ctx context.Context) error {
-		discard(last.Swap(nil))
+		discard(last.Swap(nil)) //nolint:bodyclose // discard closes it
 		if body == nil && hasBody {
 			again, err := r.GetBody()
 			if err != nil {
@@ -71,7 +71,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 			body = again
 		}
-		answer, err := t.send(ctx, r, body)
+		answer, err := t.send(ctx, r, body) //nolint:bodyclose // the caller closes the last one, discard those before
 		body = nil
 		if err != nil {
 			return err

@@ -96,7 +96,7 @@ func (i *consumerInstruments) onProcessing(ctx context.Context, msgs []*postride
 	if len(msgs) > 1 {
 		name, kind = "transact "+i.consumer, trace.SpanKindInternal
 	}
-	ctx, _ = i.t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithLinks(i.t.links(msgs)...),
+	ctx, _ = i.t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithLinks(i.t.links(msgs)...), //nolint:spancheck // onProcessed ends the span, which is in ctx
 		trace.WithAttributes(attributes...))
 	return ctx
 }

@@ -91,7 +91,7 @@ func (i *relayInstruments) onAttempting(ctx context.Context, msgs []*postrider.M
 		name, kind = "transact "+i.of.Relay, trace.SpanKindInternal
 	}
 	attributes = append(attributes, attribute.String("messaging.operation.name", operation), attribute.String("messaging.operation.type", operation))
-	ctx, _ = i.t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithLinks(i.t.links(msgs)...),
+	ctx, _ = i.t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithLinks(i.t.links(msgs)...), //nolint:spancheck // endSpan ends the span, which is in ctx
 		trace.WithAttributes(attributes...))
 	return ctx
 }

@@ -3,7 +3,6 @@ package kafkabroker_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +109,7 @@ func logEnv(t *testing.T, address string) brokertest.LogEnv {
 			}
 			for _, l := range described.Lag.Sorted() {
 				if l.Lag < 0 {
-					t.Fatal(fmt.Sprintf("lag of %+v: %v", l, l.Err))
+					t.Fatalf("lag of %+v: %v", l, l.Err)
 				}
 				if l.Commit.At >= 0 {
 					lag += l.Lag

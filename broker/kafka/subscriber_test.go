@@ -274,7 +274,7 @@ func TestOthersRecords(t *testing.T) {
 	})
 	for i, d := range receive(t, broken, 3) {
 		want := []string{"no schema", "neither", "noError"}[i]
-		if d.Err == nil || !strings.Contains(d.Err.Error(), want) || d.Message == nil || string(d.Message.Key) == "" || d.Raw == nil {
+		if d.Err == nil || !strings.Contains(d.Err.Error(), want) || d.Message == nil || d.Message.Key == "" || d.Raw == nil {
 			t.Errorf("record %d: %+v, error %v, want %q and what could be read", i, d.Message, d.Err, want)
 		}
 	}

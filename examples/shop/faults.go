@@ -51,5 +51,6 @@ func (f *Faults) handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.Set(messageType, fail == "true")
-	fmt.Fprintf(w, "handlers of %s fail: %s\n", messageType, fail)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "handlers of %s fail: %s\n", messageType, fail) //nolint:gosec // plain text
 }

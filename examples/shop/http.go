@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"github.com/postrider/postrider/saga"
@@ -33,7 +34,9 @@ func answer(w http.ResponseWriter, status int, value any, err error) {
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(value) // the caller may be gone
+		if err := json.NewEncoder(w).Encode(value); err != nil {
+			slog.Debug("answer a request", "error", err) // the caller may be gone
+		}
 	}
 }
 

@@ -42,17 +42,17 @@ type Broker interface {
 	Subscriber(ctx context.Context, consumer string, topics []string) (Subscriber, error)
 }
 
-// Publisher and Subscriber are connections that end with their service.
-type (
-	Publisher interface {
-		postrider.Publisher
-		io.Closer
-	}
-	Subscriber interface {
-		postrider.Subscriber
-		io.Closer
-	}
-)
+// Publisher is a connection that ends with its service.
+type Publisher interface {
+	postrider.Publisher
+	io.Closer
+}
+
+// Subscriber is a connection that ends with its service.
+type Subscriber interface {
+	postrider.Subscriber
+	io.Closer
+}
 
 // Config configures a service. The zero value of each other field means its default.
 type Config struct {

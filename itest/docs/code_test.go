@@ -126,7 +126,7 @@ func declared(decl ast.Decl) (names []string) {
 	return names
 }
 
-// members lists the fields of a struct, or the methods of an interface, that have names of their own.
+// members lists the fields of a struct, also the embedded ones, or the methods of an interface.
 func members(t ast.Expr) (names []string) {
 	var fields *ast.FieldList
 	switch t := t.(type) {
@@ -140,6 +140,11 @@ func members(t ast.Expr) (names []string) {
 	for _, f := range fields.List {
 		for _, name := range f.Names {
 			names = append(names, name.Name)
+		}
+		if s, ok := f.Type.(*ast.SelectorExpr); ok && len(f.Names) == 0 {
+			names = append(names, s.Sel.Name)
+		} else if len(f.Names) == 0 {
+			names = append(names, typeName(f.Type))
 		}
 	}
 	return names

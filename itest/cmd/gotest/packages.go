@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-const (
-	module      = "github.com/postrider/postrider"
-	docsPackage = module + "/itest/docs"
-)
+const module = "github.com/postrider/postrider"
+
+// documented are the packages that check the documentation.
+var documented = []string{module + "/itest/docs", module + "/cmd/postrider/internal/cli/pages"}
 
 // slow are the packages with the slowest tests, by their path in the repository, the slowest first. All others take
 // seconds.
@@ -109,7 +109,7 @@ func changedFiles(revision string) ([]string, error) {
 }
 
 // affected are the packages with tests that contain one of the files or import a package that does. Documentation belongs
-// to the package that checks the documentation.
+// to the packages that check it.
 func affected(all []listed, files []string) []listed {
 	byDir := make(map[string]listed)
 	for _, p := range all {
@@ -124,7 +124,7 @@ func affected(all []listed, files []string) []listed {
 	pages := slices.ContainsFunc(files, func(file string) bool { return filepath.Ext(file) == ".md" })
 	return slices.DeleteFunc(slices.Clone(all), func(p listed) bool {
 		uses := slices.ContainsFunc(slices.Concat(p.Imports, p.TestImports, p.XTestImports), func(i string) bool { return changed[i] })
-		checks := pages && strings.HasSuffix(p.ImportPath, docsPackage)
+		checks := pages && slices.Contains(documented, p.ImportPath)
 		return !p.tested() || !changed[p.ImportPath] && !uses && !checks
 	})
 }

@@ -54,14 +54,14 @@ func TestAffected(t *testing.T) {
 		return p
 	}
 	all := []listed{
-		pkg(""), pkg("/relay", ""), pkg("/store/postgres", "/relay"), pkg("/cmd/postrider", "/store/postgres"), pkg("/itest/docs"),
+		pkg(""), pkg("/relay", ""), pkg("/store/postgres", "/relay"), pkg("/cmd/postrider", "/store/postgres"), pkg("/itest/docs"), pkg("/cmd/postrider/internal/cli/pages"),
 		{Dir: "/r/store", ImportPath: module + "/store", Imports: []string{module + "/relay"}}, // has no tests
 	}
 	tests := map[string]struct{ file, want []string }{
 		"a package and its direct importers": {[]string{"/r/relay/relay.go"}, []string{"/relay", "/store/postgres"}},
 		"what it embeds":                     {[]string{"/r/store/postgres/migrations/1.sql"}, []string{"/store/postgres", "/cmd/postrider"}},
-		"documentation":                      {[]string{"/r/docs/relay.md"}, []string{"/itest/docs"}},
-		"documentation in a package":         {[]string{"/r/relay/README.md"}, []string{"/itest/docs"}},
+		"documentation":                      {[]string{"/r/docs/relay.md"}, []string{"/itest/docs", "/cmd/postrider/internal/cli/pages"}},
+		"documentation in a package":         {[]string{"/r/relay/README.md"}, []string{"/itest/docs", "/cmd/postrider/internal/cli/pages"}},
 		"not a package's":                    {[]string{"/r/deploy/x.yaml", "/r/Makefile", "/elsewhere/y.go"}, nil},
 		"the root package":                   {[]string{"/r/message.go"}, []string{"", "/relay"}},
 		"its test data":                      {[]string{"/r/testdata/a/b.json"}, []string{"", "/relay"}},

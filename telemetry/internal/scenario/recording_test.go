@@ -105,8 +105,8 @@ func (r *recording) check(t *testing.T) {
 
 // shorter writes the same value several times as promtool reads it.
 func shorter(values []string) (short []string) {
-	for i, n := 0, 0; i < len(values); i += n {
-		for n = 1; i+n < len(values) && values[i+n] == values[i]; n++ {
+	for i, n := 0, 1; i < len(values); i, n = i+n, 1 {
+		for ; i+n < len(values) && values[i+n] == values[i]; n++ {
 		}
 		switch {
 		case values[i] == "_":

@@ -39,24 +39,24 @@ func main() {
 	signal.Notify(interrupts, os.Interrupt)
 	server := &http.Server{Addr: *listen, Handler: providers.Handler, ReadHeaderTimeout: 5 * time.Second}
 	go func() { p.Error(server.ListenAndServe()) }()
-	fmt.Printf("answering http://%s/metrics\n", *listen)
+	fmt.Fprintf(os.Stdout, "answering http://%s/metrics\n", *listen)
 	if flag.NArg() == 0 {
-		fmt.Println("the faults are:")
+		fmt.Fprintln(os.Stdout, "the faults are:")
 		for _, f := range faults {
-			fmt.Printf("  %q: %s\n", f.Name, alertsOf(f))
+			fmt.Fprintf(os.Stdout, "  %q: %s\n", f.Name, alertsOf(f))
 		}
 	}
 	chosen := slices.DeleteFunc(faults, func(f scenario.Fault) bool { return !slices.Contains(flag.Args(), f.Name) })
 	for _, f := range chosen {
 		f.Provoke()
-		fmt.Println("provoked:", f.Name, alertsOf(f))
+		fmt.Fprintln(os.Stdout, "provoked:", f.Name, alertsOf(f))
 	}
 	<-interrupts
 	for _, f := range chosen {
 		if f.Fix != nil {
 			f.Fix()
 		}
-		fmt.Println("fixed:", f.Name)
+		fmt.Fprintln(os.Stdout, "fixed:", f.Name)
 	}
 	if len(chosen) > 0 {
 		<-interrupts

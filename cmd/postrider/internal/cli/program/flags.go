@@ -29,11 +29,16 @@ func ByFlag(cmd *cobra.Command, by *string, operator string) {
 	cmd.Flags().Lookup("by").DefValue = "$USER"
 }
 
-// BecauseFlag adds the flag for the reason, which stays on record.
+// BecauseFlag adds the flag for the reason, which stays on record. With --dry-run, nothing is recorded, and no reason is needed.
 func BecauseFlag(cmd *cobra.Command, because *string) {
 	cmd.Flags().Var((*recordText)(because), "because", "why, as a `text` for the record (required)")
 	if err := cmd.MarkFlagRequired("because"); err != nil {
 		panic("postrider: " + err.Error())
+	}
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		if dry := cmd.Flags().Lookup("dry-run"); dry != nil && dry.Value.String() == "true" {
+			delete(cmd.Flags().Lookup("because").Annotations, cobra.BashCompOneRequiredFlag)
+		}
 	}
 }
 

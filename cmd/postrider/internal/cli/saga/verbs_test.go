@@ -151,6 +151,7 @@ func TestVerbs(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "saga", "show", "42", "--mermaid", "--store", s.url), "flowchart TD", `ship<br>undone`, `review<br>done`)
 	clitest.Fails(t, program.ExitFailed, "cancel is refused: the instance is compensated", "saga", "cancel", "42", "--because", "test", "--store", s.url)
 	clitest.Fails(t, program.ExitUsage, "because", "saga", "cancel", "42", "--store", s.url)
+	clitest.Fails(t, program.ExitFailed, "no such instance", "saga", "cancel", "43", "--dry-run", "--store", s.url) // which needs no reason
 	clitest.Fails(t, program.ExitUsage, "--patch is not a JSON object", "saga", "edit", "42", "--patch", "[]", "--because", "test", "--store", s.url)
 	clitest.Fails(t, program.ExitFailed, "no such instance", "saga", "cancel", "43", "--because", "test", "--store", s.url)
 }
