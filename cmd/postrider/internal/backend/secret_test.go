@@ -61,7 +61,7 @@ func TestPasswordOutsideTheURL(t *testing.T) {
 		if err != nil || strings.Contains(l.shown, "a/b") {
 			t.Fatalf("%s: %+v, %v", url, l, err)
 		}
-		got := ""
+		var got string
 		if l.kind == kindMySQL {
 			c, err := mysqlConfig(l)
 			if err != nil {

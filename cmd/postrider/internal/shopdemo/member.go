@@ -96,7 +96,7 @@ func (m *process) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	program, args := m.command(m.settings)
-	m.cmd = exec.Command(program, args...)
+	m.cmd = exec.Command(program, args...) //nolint:gosec // the program itself
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if err := m.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", m.settings.Service, err)

@@ -118,7 +118,7 @@ func RunScenario(ctx context.Context, cfg Config, number int) (err error) {
 	}
 	s.broken = append(s.broken, tally.Broken...)
 	fmt.Fprintln(cfg.Out)
-	cfg.print("", ledgerLines(tally)...)
+	cfg.show("", ledgerLines(tally)...)
 	if len(s.broken) > 0 {
 		return &BrokenError{s.broken}
 	}

@@ -252,11 +252,11 @@ func (s *screen) result(t shop.Tally, c loadCounts, p50, p95 time.Duration, foun
 	if c.SoldOut > 0 {
 		lines = append(lines, fmt.Sprintf("%s of them were refused, since goods were sold out: choose a lower --load or a shorter --replenish", drawing.Number(c.SoldOut)))
 	}
-	s.cfg.print("  ", append(lines, found...)...)
+	s.cfg.show("  ", append(lines, found...)...)
 }
 
-// print prints lines, indented; on a terminal, they are broken to fit.
-func (c Config) print(indent string, lines ...string) {
+// show prints lines, indented; on a terminal, they are broken to fit.
+func (c Config) show(indent string, lines ...string) {
 	for _, text := range lines {
 		shown := []string{indent + text}
 		if c.Width != nil {

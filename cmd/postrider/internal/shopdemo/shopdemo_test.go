@@ -32,12 +32,12 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	var s Settings
 	err := json.Unmarshal([]byte(text), &s)
 	if err == nil {
 		err = RunService(ctx, s, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

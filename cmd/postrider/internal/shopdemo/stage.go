@@ -100,9 +100,9 @@ func (s *stage) placed(ctx context.Context, k kind, o orderRequest, wait int) (i
 }
 
 // expect checks something that must be true.
-func (s *stage) expect(true bool, format string, args ...any) {
+func (s *stage) expect(kept bool, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if true {
+	if kept {
 		s.line(drawing.Green, "    ok  ", text)
 		return
 	}

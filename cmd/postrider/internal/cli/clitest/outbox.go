@@ -117,7 +117,7 @@ func SettleAll(t *testing.T, o *backend.Outbox, name string, decide func(s *stor
 	Must(t, o.Leave(ctx, name, Tester))
 }
 
-// deadLetter dead-letters everything in the log.
+// DeadLetterOne dead-letters everything in the log.
 func DeadLetterOne(t *testing.T, url, name string) {
 	t.Helper()
 	SettleAll(t, OpenOutbox(t, url), name, func(s *store.Settlement, r store.Entry) {

@@ -104,7 +104,7 @@ func (p commands) print(s config.Store, what printing) error {
 
 // writeFiles writes up and down, or only down.
 func (p commands) writeFiles(all []backend.MigrationScript, what printing) error {
-	if err := os.MkdirAll(what.dir, 0o755); err != nil {
+	if err := os.MkdirAll(what.dir, 0o755); err != nil { //nolint:gosec // scripts, which others may read
 		return fmt.Errorf("make the directory for the migrations: %w", err)
 	}
 	for _, s := range all {
@@ -141,7 +141,7 @@ func (p commands) writeAtlasSum(dir string) error {
 		files = append(files, migrate.File{Name: filepath.Base(name), Text: string(text)})
 	}
 	path := filepath.Join(dir, migrate.AtlasSumFile)
-	if err := os.WriteFile(path, []byte(migrate.AtlasSum(files)), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(migrate.AtlasSum(files)), 0o644); err != nil { //nolint:gosec // as above
 		return fmt.Errorf("write the checksums: %w", err)
 	}
 	fmt.Fprintln(p.Stdout, path)
@@ -158,5 +158,5 @@ func writeNew(path, text string) error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(path, []byte(text), 0o644)
+	return os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // a script, which others may read
 }

@@ -24,7 +24,7 @@ var notRun = map[string]string{
 	"systemctl":                          "as install",
 	"go get":                             "needs a release; TestInstallable makes one and gets it",
 	"go install":                         "as go get",
-	"sha256sum":                          "needs the archives of a release; TestDist compares them with their checksums",
+	"sha256sum":                          "needs the archives of a release; TestReproducible compares them with their checksums",
 	"promtool":                           "takes a minute; TestRules runs it",
 	"postrider demo":                     "takes seconds to minutes; TestDemo, TestDemoOnEveryBroker, TestScenarios and TestShopOnServers run them",
 	"make":                               "runs these tests, or builds what they test",
@@ -33,8 +33,8 @@ var notRun = map[string]string{
 	"export GOPROXY":                     "as go get",
 	"go run ./cmd/postrider":             "is the program that docs/cli.md starts as postrider",
 	"go run ./telemetry/":                "is the scenario of the alerts, which TestAlertsUnderFaults runs",
-	"go run ./caseapproval/":             "is started by TestCaseApproval",
-	"curl -d by=":                        "is sent by TestCaseApproval",
+	"go run ./caseapproval/":             "is started by TestTheReadModelIsRight",
+	"curl -d by=":                        "is sent by TestTheReadModelIsRight",
 	"curl http://127.0.0.1:8082/tenants": "as curl -d by=",
 }
 

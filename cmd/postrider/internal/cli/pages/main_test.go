@@ -58,8 +58,8 @@ func withPrograms(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	if err := errors.Join(os.Symlink(self, filepath.Join(bin, "postrider")),
-		os.WriteFile(filepath.Join(bin, "vi"), []byte(editor), 0o700),                         //nolint:gosec // a program
-		os.WriteFile(filepath.Join(bin, "page-somebody"), []byte(pager), 0o700)); err != nil { //nolint:gosec // a program
+		os.WriteFile(filepath.Join(bin, "vi"), []byte(editor), 0o700),
+		os.WriteFile(filepath.Join(bin, "page-somebody"), []byte(pager), 0o700)); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

@@ -135,7 +135,7 @@ func (w *world) desk(t *testing.T, kind string) *desk {
 	t.Helper()
 	d := &desk{world: w}
 	var err error
-	d.dir, err = os.MkdirTemp(bin, "desk-") // the name of a test has characters that are special in a URL
+	d.dir, err = os.MkdirTemp(bin, "desk-") //nolint:usetesting // the name of a test has characters that are special in a URL
 	clitest.Must(t, err)
 	if d.store = "sqlite:" + filepath.Join(d.dir, "shop.db"); kind == "postgres" {
 		d.store = d.onPostgres(t)

@@ -50,7 +50,6 @@ func (l Listing[T]) Write(p *Program, limit int, asJSON bool) error {
 func (p *Program) ListCommand(
 	of, example string, list func(ctx context.Context, b *backend.Outbox, limit int, asJSON bool) error,
 ) *cobra.Command {
-
 	var limit int
 	var asJSON bool
 	cmd := &cobra.Command{

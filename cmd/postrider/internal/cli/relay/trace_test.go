@@ -51,11 +51,11 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, of := range sent.ResourceSpans {
-		for _, scope := range of.ScopeSpans {
-			for _, span := range scope.Spans {
-				if c.spans[span.Name] == nil { // that of a message that is delivered again says the same
-					c.spans[span.Name] = span
+	for _, of := range sent.GetResourceSpans() {
+		for _, scope := range of.GetScopeSpans() {
+			for _, span := range scope.GetSpans() {
+				if c.spans[span.GetName()] == nil { // that of a message that is delivered again says the same
+					c.spans[span.GetName()] = span
 				}
 			}
 		}
@@ -71,10 +71,10 @@ func (c *receiver) wantLink(t *testing.T, name, id string) (spanID string) {
 	if span == nil {
 		t.Fatalf("no span %q in %v", name, c.spans)
 	}
-	if len(span.ParentSpanId) > 0 || len(span.Links) != 1 || hex.EncodeToString(span.Links[0].SpanId) != id {
-		t.Errorf("%s has the parent %x and the links %v, want one link to %s", name, span.ParentSpanId, span.Links, id)
+	if len(span.GetParentSpanId()) > 0 || len(span.GetLinks()) != 1 || hex.EncodeToString(span.GetLinks()[0].GetSpanId()) != id {
+		t.Errorf("%s has the parent %x and the links %v, want one link to %s", name, span.GetParentSpanId(), span.Links, id)
 	}
-	return hex.EncodeToString(span.SpanId)
+	return hex.EncodeToString(span.GetSpanId())
 }
 
 // TestTraceOverTwoBrokers: a message that was published in SQL, with the context of a trace, is delivered to JetStream, and the message that
@@ -120,11 +120,11 @@ telemetry: {otlp: "`+collecting.URL+`"}
 	spans.mu.Lock()
 	create := spans.spans["create invoice.made"]
 	spans.mu.Unlock()
-	if create == nil || hex.EncodeToString(create.ParentSpanId) != process {
+	if create == nil || hex.EncodeToString(create.GetParentSpanId()) != process {
 		t.Fatalf("%v is no child of the handler's span %s", create, process)
 	}
-	spans.wantLink(t, "send invoices", hex.EncodeToString(create.SpanId))
-	spans.wantLink(t, "process invoice.made", hex.EncodeToString(create.SpanId))
+	spans.wantLink(t, "send invoices", hex.EncodeToString(create.GetSpanId()))
+	spans.wantLink(t, "process invoice.made", hex.EncodeToString(create.GetSpanId()))
 }
 
 // consumers are traced consumers of a program.

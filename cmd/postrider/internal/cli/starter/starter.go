@@ -76,7 +76,7 @@ func write(dir string, names []string) error {
 			return err
 		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // of sources, which others may read
 		return err
 	}
 	for _, name := range names {

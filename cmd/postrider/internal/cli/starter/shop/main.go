@@ -37,13 +37,13 @@ var OrderPlaced = postrider.Define[Order]("order.placed").
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if err := run(ctx, stop); err != nil {
 		log.Fatal(err)
 	}
 }
 
 func run(ctx context.Context, stop func()) error {
+	defer stop()
 	pool, err := pgxpool.New(ctx, cmp.Or(os.Getenv("DATABASE_URL"), "postgres://shop:shop@127.0.0.1:5432/shop"))
 	if err != nil {
 		return err
