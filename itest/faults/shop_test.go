@@ -47,7 +47,7 @@ type shopWorld struct {
 //
 // With POSTRIDER_TORTURE, it does so once more with faults that come faster than leases end, so that nobody works for long, under orders
 // that nobody waits for. Then the shop has to work off thousands of them, most of which are to be undone.
-func TestShopCrash(t *testing.T) {
+func TestShopCrash(t *testing.T) { //nolint:tparallel // one shop after the other, on two processors
 	t.Parallel()
 	t.Run("customers wait", func(t *testing.T) {
 		openShop(t, shortLease).crashes(customers, true)

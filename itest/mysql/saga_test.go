@@ -31,7 +31,7 @@ func TestMigrateSagas(t *testing.T) {
 }
 
 // TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.
-func TestSagasAreFoundByAnIndex(t *testing.T) {
+func TestSagasAreFoundByAnIndex(t *testing.T) { //nolint:tparallel // its subtests share what they record
 	t.Parallel()
 	d, ctx := newDatabase(t), t.Context()
 	plain := d.migrated(t, nil, mysqlstore.Config{})

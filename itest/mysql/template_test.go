@@ -93,7 +93,7 @@ func (t template) statements(db *sql.DB) (string, error) {
 		}
 		rows.Next()
 		err = rows.Scan(&other[0], &other[1], &text, &other[2], &other[3], &other[4])
-		if err := errors.Join(err, rows.Close()); err != nil {
+		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
 			return "", err
 		}
 		fmt.Fprintf(&b, "%s;\n", text)

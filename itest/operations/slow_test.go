@@ -40,7 +40,7 @@ func slowServer() {
 		os.Exit(1)
 	}
 	fmt.Println("serving")
-	fmt.Println(http.Serve(listener, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { //nolint:gosec // it ends with the test
+	fmt.Println(http.Serve(listener, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			slow.Store(true)
 			return

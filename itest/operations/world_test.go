@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), load: make(map[string]bool)}
 	base, err := os.MkdirTemp("", "postrider-operations-") //nolint:usetesting // PostgreSQL runs as another user
 	must(t, err)
-	must(t, os.Chmod(base, 0o755)) //nolint:gosec // the same
+	must(t, os.Chmod(base, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
 	w.cluster, err = process.NewPostgres(t.Context(), base)
 	must(t, err)

@@ -150,7 +150,7 @@ func unpack(t *testing.T, archive io.Reader, dir string) (size int64) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, os.FileMode(header.Mode)) //nolint:gosec // a few bits
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, os.FileMode(header.Mode))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func newImage(t Target, s Stamp, files []packed) (v1.Image, error) {
 
 // writeImages writes images for several platforms to a folder, as an OCI layout.
 func writeImages(dir string, images map[Target]v1.Image) error {
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, t := range Targets() {
 		image, ok := images[t]
 		if !ok {

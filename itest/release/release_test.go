@@ -26,7 +26,7 @@ func readTree(t *testing.T) release.Tree {
 
 // TestInstallable: with nothing but a proxy that serves the modules as they would be released, each module is complete, the README's
 // program builds and runs, and the binary installs and runs.
-func TestInstallable(t *testing.T) {
+func TestInstallable(t *testing.T) { //nolint:tparallel // the tutorial comes last
 	t.Parallel()
 	place := newPlace(t)
 	if err := place.Check(t.Context(), t.Output()); err != nil {

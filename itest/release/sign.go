@@ -9,7 +9,7 @@ import (
 // The environment variables with the key that signs releases, as minisign writes it, and its password. Without a key, nothing is signed.
 const (
 	KeyVariable      = "POSTRIDER_RELEASE_KEY"
-	PasswordVariable = "POSTRIDER_RELEASE_PASSWORD" //nolint:gosec // the name of the variable
+	PasswordVariable = "POSTRIDER_RELEASE_PASSWORD"
 )
 
 // sign returns the signature of a message, nil without a key.
