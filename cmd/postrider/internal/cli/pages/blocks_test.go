@@ -80,8 +80,8 @@ func TestSQL(t *testing.T) {
 	}
 	var published, waiting int
 	clitest.Must(t, conn.QueryRow(t.Context(), "select (select count(*) from postrider_log), (select count(*) from outbox where sent_at is null)").Scan(&published, &waiting))
-	if published != 3 || waiting != 0 {
-		t.Errorf("%d messages were published, want 3; %d wait in the old table", published, waiting)
+	if published != 4 || waiting != 0 {
+		t.Errorf("%d messages were published, want 4; %d wait in the old table", published, waiting)
 	}
 }
 

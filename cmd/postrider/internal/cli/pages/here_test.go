@@ -119,6 +119,13 @@ var prepared = []struct {
 		}
 		return name
 	}},
+	{regexp.MustCompile(`postrider\.rules\.yml`), "postrider.rules.yml", func(t *testing.T, d *desk) string {
+		t.Helper()
+		for _, folder := range []string{"prometheus", "grafana"} {
+			clitest.Must(t, os.CopyFS(d.dir, os.DirFS(filepath.Join(root, "deploy", folder))))
+		}
+		return "postrider.rules.yml"
+	}},
 	{regexp.MustCompile(`schema=messaging`), "messaging", func(t *testing.T, d *desk) string {
 		t.Helper()
 		conn, err := pgx.Connect(t.Context(), d.onPostgres(t))
