@@ -266,6 +266,23 @@ func (a adoptStep) check(ctx context.Context, to int64) error {
 	return err
 }
 
+// startPositions notes that nothing behind the present cursors counts as delivered: relays whose role cannot see in which cluster they are
+// go on while the log is checked, and what they read in the present cluster is not checked.
+func (s *Store) startPositions(ctx context.Context, tx pgx.Tx, p *adoption) error {
+	rows, err := tx.Query(ctx, s.names.expand("select relay, partition::int4, position from ("+latestCursorsSQL+") as c"))
+	if err != nil {
+		return err
+	}
+	var relay string
+	var partition int
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&relay, &partition, &position}, func() error {
+		p.undelivered(relay, partition, position+1)
+		return nil
+	})
+	return err
+}
+
 // undelivered notes a message that may not have been delivered.
 func (p *adoption) undelivered(relay string, partition int, seq int64) {
 	if p.Undelivered == nil {

@@ -114,6 +114,33 @@ func TestAdoptionContinues(t *testing.T) {
 	}
 }
 
+// TestAdoptionDistrustsRelaysThatGoOn: a relay that cannot see that the cluster is another one moves its cursor over the message of an open
+// transaction after the log was checked. The message commits, and is delivered.
+func TestAdoptionDistrustsRelaysThatGoOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{Partitions: 1}.AdoptBy(3))
+	b.fromElsewhere(t)
+	b.exec(t, "update "+b.table("cursors")+" set snapshot = '1000000000011:1000000000011:'")
+	if _, err := b.AdoptSteps(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'open', 't', 'x')", b.table("log"))); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(t, "update "+b.table("cursors")+" set position = 11, snapshot = pg_current_snapshot(), settled_at = clock_timestamp()")
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.deliverAll(t, "r", b.lease(t, "r")); n != 1 {
+		t.Errorf("%d messages, want the one whose transaction was open", n)
+	}
+}
+
 // TestAdoptionWithLowSequence: the process dies right after it has begun, with the sequence raised already or not. Another one
 // knows that the sequence was too low.
 func TestAdoptionWithLowSequence(t *testing.T) {

@@ -152,6 +152,9 @@ func (s *Store) beginAdoption(ctx context.Context) error {
 		if err := tx.QueryRow(ctx, s.names.expand(highestSQL)).Scan(&p.End); err != nil {
 			return err
 		}
+		if err := s.startPositions(ctx, tx, &p); err != nil {
+			return err
+		}
 		return s.saveAdoption(ctx, tx, p)
 	})
 	switch {
