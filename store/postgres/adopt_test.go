@@ -114,9 +114,9 @@ func TestAdoptionContinues(t *testing.T) {
 	}
 }
 
-// TestAdoptionDistrustsRelaysThatGoOn: a relay that cannot see that the cluster is another one moves its cursor over the message of an open
+// TestAdoptionDistrustsRelaysThatContinue: a relay that cannot see that the cluster is another one moves its cursor over the message of an open
 // transaction after the log was checked. The message commits, and is delivered.
-func TestAdoptionDistrustsRelaysThatGoOn(t *testing.T) {
+func TestAdoptionDistrustsRelaysThatContinue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 1}.AdoptBy(3))
 	b.fromElsewhere(t)
