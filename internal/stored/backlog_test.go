@@ -24,11 +24,11 @@ func TestCountBacklogs(t *testing.T) {
 		}
 		cases = append(cases, c)
 	}
-	for _, real := range cases {
+	for _, held := range cases {
 		// Another relay is counted at the same time, and a consumer, which has no backlog.
 		rows := []CursorRow{{Relay: "other", Kind: store.KindRelay}, {Relay: "consumer", Kind: store.KindConsumer}}
 		sum := int64(0)
-		for i, n := range real {
+		for i, n := range held {
 			rows = append(rows, CursorRow{Relay: "r", Kind: store.KindRelay, PartitionStatus: store.PartitionStatus{Partition: i}})
 			sum += n
 		}
@@ -38,27 +38,27 @@ func TestCountBacklogs(t *testing.T) {
 				c := &rows[s.Cursor]
 				switch c.Relay {
 				case "r":
-					c.Undelivered = min(s.Limit, real[c.Partition])
+					c.Undelivered = min(s.Limit, held[c.Partition])
 					read += c.Undelivered
 				case "consumer":
 					return fmt.Errorf("the consumer is counted")
 				}
 			}
-			if read > store.CountLimit+1+int64(len(real)) {
+			if read > store.CountLimit+1+int64(len(held)) {
 				return fmt.Errorf("one round reads %d", read)
 			}
 			return nil
 		}); err != nil {
-			t.Fatalf("%v: %v", real, err)
+			t.Fatalf("%v: %v", held, err)
 		}
 		r := StatusRows{Relays: []RelayRow{{Relay: "r"}}, Cursors: rows}.Status().Relays[0]
 		if want := Count(sum); r.Backlog != want {
-			t.Errorf("%v count as %+v, want %+v", real, r.Backlog, want)
+			t.Errorf("%v count as %+v, want %+v", held, r.Backlog, want)
 		}
 		for i, p := range r.Partitions {
-			if exact := !r.Backlog.AtLeast; exact && p.Backlog != (store.Count{N: real[i]}) ||
-				p.Backlog.N > real[i] || !p.Backlog.AtLeast && p.Backlog.N != real[i] || p.Backlog.AtLeast && p.Backlog.N == real[i] {
-				t.Errorf("%v: partition %d counts as %+v", real, i, p.Backlog)
+			if exact := !r.Backlog.AtLeast; exact && p.Backlog != (store.Count{N: held[i]}) ||
+				p.Backlog.N > held[i] || !p.Backlog.AtLeast && p.Backlog.N != held[i] || p.Backlog.AtLeast && p.Backlog.N == held[i] {
+				t.Errorf("%v: partition %d counts as %+v", held, i, p.Backlog)
 			}
 		}
 	}
