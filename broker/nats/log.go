@@ -58,7 +58,11 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 		Term: leader, Name: s.cfg.Stream, Incarnation: incarnationOf(info), Topic: s.cfg.Stream, First: max(int64(info.State.FirstSeq), 1), End: int64(info.State.LastSeq),
 	}
 	sets := setNames(s.cfg.Stream)
-	if !s.cfg.inSets(info.Config) {
+	divided, err := s.inSets(ctx, info.Config)
+	if err != nil {
+		return nil, postrider.Unavailable(fmt.Errorf("nats: look for messages with a partition in stream %s: %w", s.cfg.Stream, err))
+	}
+	if !divided {
 		whole.Before = sets
 		return listed([]postrider.LogPartition{whole}, names), nil
 	}

@@ -19,7 +19,7 @@ func (s *Subscriber) setOf(partition string) int {
 	return slices.Index(setNames(s.cfg.Stream), partition)
 }
 
-var errDivided = errors.New("subjects of the stream have partitions now, which have to be read too")
+var errDivided = errors.New("the stream has subjects with partitions now, which have to be read too")
 
 // whole returns the messages that a reader of the whole stream has read, unless there may be messages with a partition before them, which
 // it does not get: then it ends, before a message could overtake an earlier one of its key. Such messages leave a gap, and are stored after the
@@ -32,8 +32,11 @@ func (r *logReader) whole(ctx context.Context, out []*postrider.Delivery) []*pos
 	ctx, cancel := context.WithTimeout(ctx, r.s.cfg.PublishTimeout)
 	defer cancel()
 	stream, err := r.s.js.Stream(ctx, r.s.cfg.Stream)
-	if err == nil && r.s.cfg.inSets(stream.CachedInfo().Config) {
-		err = errDivided
+	if err == nil {
+		var divided bool
+		if divided, err = r.s.inSets(ctx, stream.CachedInfo().Config); divided {
+			err = errDivided
+		}
 	}
 	if err != nil {
 		r.ended = err
