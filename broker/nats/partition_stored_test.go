@@ -149,3 +149,35 @@ func TestPartitionsWayBack(t *testing.T) {
 		t.Errorf("partitions are %+v, want the stream, which has no message with one any more", parts)
 	}
 }
+
+// TestPartitionsNoticed: a reader ends before its position passes messages that it does not get, because the stream takes other subjects
+// than when it was opened.
+func TestPartitionsNoticed(t *testing.T) {
+	t.Parallel()
+	for _, divided := range []bool{false, true} { // what the reader was opened for
+		s := startEmbedded(t, nil)
+		conn, js := connect(t, s.address())
+		subjects := map[bool]string{false: "ORDERS.>", true: "ORDERS-p.>"}
+		stream := jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{subjects[divided]}}
+		if _, err := js.CreateStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+		log := openLog(t, conn, natsbroker.Config{Stream: "ORDERS"})
+		r, err := log.ReadLog(t.Context(), partitionsOf(t, log)[0], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream.Subjects = []string{"ORDERS.>", "ORDERS-p.>"}
+		if _, err := js.UpdateStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+		publishAndClose(t, conn, natsbroker.Config{Stream: "ORDERS", Partitioned: !divided})
+		out, err := r.Read(t.Context(), 10, 1<<20) // ends with the next heartbeat
+		if err == nil {
+			t.Errorf("divided %v: read %+v, want an error", divided, out[0])
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
