@@ -29,7 +29,10 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 	if err != nil {
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
-	filters := s.cfg.queueFilters(stream.CachedInfo().Config)
+	filters, err := s.cfg.queueFilters(ctx, stream)
+	if err != nil {
+		return groupConsumer{}, s.consumerError(ctx, err)
+	}
 	consumer, err := stream.Consumer(ctx, s.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if s.cfg.CheckOnly {
@@ -114,7 +117,8 @@ func (s *Subscriber) checkConsumer(got jetstream.ConsumerConfig, filters []strin
 		fault(edit(fmt.Sprintf("--max-pending=%d", s.cfg.MaxAckPending))+", or set MaxAckPending to it",
 			"lets %d messages be unsettled (max ack pending); %d are asked for", got.MaxAckPending, s.cfg.MaxAckPending)
 	}
-	if has, want := filtersOf(got), slices.Sorted(slices.Values(filters)); !slices.Equal(has, want) {
+	has, want, both := filtersOf(got), slices.Sorted(slices.Values(filters)), slices.Sorted(slices.Values(s.cfg.bothFilters()))
+	if !slices.Equal(has, want) && (s.cfg.Prefix == "" || !slices.Equal(has, both)) { // to read both kinds of subjects is always right
 		fault(edit("--filter="+strings.Join(want, " --filter="))+", or name another durable consumer", "reads %s (filter subjects); %s is asked for",
 			orEverything(has), orEverything(want))
 	}

@@ -58,7 +58,11 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 		Term: leader, Name: s.cfg.Stream, Incarnation: incarnationOf(info), Topic: s.cfg.Stream, First: max(int64(info.State.FirstSeq), 1), End: int64(info.State.LastSeq),
 	}
 	sets := setNames(s.cfg.Stream)
-	if !s.cfg.inSets(info.Config) {
+	divided, err := s.inSets(ctx, info.Config)
+	if err != nil {
+		return nil, postrider.Unavailable(fmt.Errorf("nats: look for messages with a partition in stream %s: %w", s.cfg.Stream, err))
+	}
+	if !divided {
 		whole.Before = sets
 		return listed([]postrider.LogPartition{whole}, names), nil
 	}
@@ -104,7 +108,9 @@ type logReader struct {
 	asked      int           // how many more messages the pull request may deliver
 	last       uint64        // consumer sequence
 	at, passed uint64        // stream sequences: of what was read last, and up to which the server has looked
-	gap        bool          // the last messages do not follow one another
+	gap        bool          // there may be messages that the reader does not get
+	narrow     bool          // it reads one set and no messages without a partition
+	looked     time.Time     // when it looked at the stream's subjects last
 	ended      error
 }
 
@@ -185,7 +191,7 @@ func (r *logReader) Read(ctx context.Context, limit, maxBytes int) ([]*postrider
 		select {
 		case m := <-r.arrived:
 			silence.Reset(pullSilence)
-			out := r.whole(ctx, r.take(m, limit))
+			out := r.all(ctx, r.take(m, limit))
 			if len(out) == 0 && r.passed > r.at && r.ended == nil {
 				out = r.nothing(ctx)
 			}
@@ -251,7 +257,7 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 		r.ended = err
 		return nil
 	}
-	r.gap = r.gap || meta.Sequence.Stream != r.at+1
+	r.gap = r.gap || r.set == wholeStream && meta.Sequence.Stream != r.at+1
 	r.last, r.asked, r.at = r.last+1, max(r.asked-1, 0), meta.Sequence.Stream
 	out := &postrider.Delivery{Position: postrider.Position{
 		Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
@@ -303,6 +309,11 @@ func (r *logReader) heartbeat(header nats.Header) {
 func (r *logReader) nothing(ctx context.Context) []*postrider.Delivery {
 	ctx, cancel := context.WithTimeout(ctx, r.s.cfg.PublishTimeout)
 	defer cancel()
+	if r.gap = r.narrow || r.set == wholeStream; r.gap {
+		if r.all(ctx, nil); r.ended != nil {
+			return nil
+		}
+	}
 	r.at = r.passed
 	mark, err := r.s.markAt(ctx, int64(r.at))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider"
 )
@@ -19,21 +20,31 @@ func (s *Subscriber) setOf(partition string) int {
 	return slices.Index(setNames(s.cfg.Stream), partition)
 }
 
-var errDivided = errors.New("subjects of the stream have partitions now, which have to be read too")
+var errDivided = errors.New("the stream has subjects with partitions now, which have to be read too")
 
-// whole returns the messages that a reader of the whole stream has read, unless there may be messages with a partition before them, which
-// it does not get: then it ends, before a message could overtake an earlier one of its key. Such messages leave a gap, and are stored after the
-// stream has taken their subjects.
-func (r *logReader) whole(ctx context.Context, out []*postrider.Delivery) []*postrider.Delivery {
-	if !r.gap || r.set != wholeStream {
+var errPlain = errors.New("the stream has subjects without a partition again, which have to be read too")
+
+// subjectsEvery is how long a reader of a set returns messages before it looks at the stream's subjects again.
+const subjectsEvery = 5 * time.Second
+
+// all returns what a reader has read, unless there may be messages before it that it does not get: then it ends, before a message could
+// overtake an earlier one of its key. For a reader of the whole stream, these are messages with a partition. They leave a gap, and are
+// stored after the stream has taken their subjects. For a reader of a set that reads nothing else, these are messages without one.
+func (r *logReader) all(ctx context.Context, out []*postrider.Delivery) []*postrider.Delivery {
+	if due := r.narrow && len(out) > 0 && time.Since(r.looked) > subjectsEvery; !r.gap && !due {
 		return out
 	}
-	r.gap = false
+	r.gap, r.looked = false, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, r.s.cfg.PublishTimeout)
 	defer cancel()
 	stream, err := r.s.js.Stream(ctx, r.s.cfg.Stream)
-	if err == nil && r.s.cfg.inSets(stream.CachedInfo().Config) {
-		err = errDivided
+	if err == nil && r.narrow && r.s.cfg.takesPlain(stream.CachedInfo().Config) {
+		err = errPlain
+	} else if err == nil && !r.narrow {
+		var divided bool
+		if divided, err = r.s.inSets(ctx, stream.CachedInfo().Config); divided {
+			err = errDivided
+		}
 	}
 	if err != nil {
 		r.ended = err
@@ -61,7 +72,7 @@ func (r *logReader) filters(ctx context.Context) ([]string, error) {
 		}
 		both = last > r.at
 	}
-	if both {
+	if r.narrow = !both; both {
 		filters = append(filters, plain...)
 	}
 	return filters, nil

@@ -1,6 +1,7 @@
 package natsbroker
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,12 +46,25 @@ const termOfBoth = " (with and without partitions)"
 // takesPlain reports whether a stream takes subjects without a partition, which are under Prefix.
 func (c Config) takesPlain(stream jetstream.StreamConfig) bool {
 	return slices.ContainsFunc(stream.Subjects, func(s string) bool { return strings.HasPrefix(s, c.Prefix) || covers(s, c.Prefix+">") }) ||
-		len(stream.Subjects) == 0
+		len(stream.Subjects) == 0 || len(stream.Sources) > 0
 }
 
-// inSets reports whether a stream is read in sets. A mirror has no subjects: there the configuration says it.
-func (c Config) inSets(stream jetstream.StreamConfig) bool {
+// saysSets reports whether a stream is to be read in sets by what configurations say. Otherwise it is while it has messages with a
+// partition in their subjects: the subjects of a mirror, of sources and of wildcards do not say it, nor those that were removed.
+func (c Config) saysSets(stream jetstream.StreamConfig) bool {
 	return c.Partitioned || c.takesPartitions(stream.Subjects)
+}
+
+// allPartitioned is the subject of all messages with a partition. Without Prefix, there is none.
+func (c Config) allPartitioned() string { return c.partitionPrefix() + "*.*.>" }
+
+// inSets reports whether a stream is read in sets as a log.
+func (s *Subscriber) inSets(ctx context.Context, stream jetstream.StreamConfig) (bool, error) {
+	if s.cfg.Prefix == "" || s.cfg.saysSets(stream) {
+		return s.cfg.saysSets(stream), nil
+	}
+	last, err := s.lastOf(ctx, s.cfg.allPartitioned())
+	return last > 0, err
 }
 
 // hint says which setting fits a stream whose subjects have partitions.
@@ -106,13 +120,25 @@ func setNames(stream string) []string {
 	return names
 }
 
-// queueFilters returns the subjects that a durable consumer reads.
-func (c SubscriberConfig) queueFilters(stream jetstream.StreamConfig) []string {
-	if !c.inSets(stream) {
-		return c.filters()
+// queueFilters returns the subjects that a durable consumer reads. It asks for no more than information about the stream, since other
+// requests need permissions that users of a durable consumer may lack.
+func (c SubscriberConfig) queueFilters(ctx context.Context, stream jetstream.Stream) ([]string, error) {
+	sets := c.saysSets(stream.CachedInfo().Config)
+	if c.Prefix != "" && !sets {
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(c.allPartitioned()))
+		if err != nil {
+			return nil, err
+		}
+		sets = len(info.State.Subjects) > 0
 	}
-	return append(c.filtersOfSet("*"), c.filters()...)
+	if !sets {
+		return c.filters(), nil
+	}
+	return c.bothFilters(), nil
 }
+
+// bothFilters returns the subjects with and without a partition.
+func (c SubscriberConfig) bothFilters() []string { return append(c.filtersOfSet("*"), c.filters()...) }
 
 // filtersOfSet returns the subjects with a partition whose first digit is digit.
 func (c SubscriberConfig) filtersOfSet(digit string) []string {

@@ -98,6 +98,11 @@ func checkStream(cfg Config, got jetstream.StreamConfig) error {
 	case len(missing) > 0:
 		fault("--subjects="+strings.Join(append(slices.Clone(got.Subjects), missing...), ","),
 			"takes %s and not %s%s", strings.Join(got.Subjects, ", "), strings.Join(missing, ", "), cfg.hint(got))
+	case cfg.Partitioned && !cfg.takesPartitions(got.Subjects):
+		kinds := []string{cfg.Prefix + ">", cfg.partitionPrefix() + ">"}
+		others := slices.DeleteFunc(slices.Clone(got.Subjects), func(s string) bool { return covers(s, kinds[0]) || covers(s, kinds[1]) })
+		fault("--subjects="+strings.Join(append(others, kinds...), ",")+" (and what else it takes by the wildcard)",
+			"takes %s by a wildcard only (%s), which does not tell consumers to read it", kinds[1], strings.Join(got.Subjects, ", "))
 	}
 	if got.NoAck {
 		fault("--ack", "does not acknowledge messages, so that nobody knows what it has stored")
