@@ -81,6 +81,10 @@ func (s *sources) ask() (inVain time.Duration) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, src := range s.all {
+		if s.assumed(src, now) {
+			src.since = time.Time{}
+			continue
+		}
 		if src.since.IsZero() {
 			src.since = now
 		}
@@ -91,6 +95,11 @@ func (s *sources) ask() (inVain time.Duration) {
 		}
 	}
 	return inVain
+}
+
+// assumed says whether a source cannot say how far it has been read, and counts as read up to now.
+func (s *sources) assumed(src *source, now time.Time) bool {
+	return src.mute && !src.began.IsZero() && now.Sub(src.began) >= s.grace
 }
 
 // readUpTo returns the age up to which all sources have been read, of an instance of an age. One that cannot say counts as read up to
@@ -106,7 +115,7 @@ func (s *sources) readUpTo(age time.Duration) time.Duration {
 		switch {
 		case src.began.IsZero():
 			return 0
-		case src.mute && now.Sub(src.began) >= s.grace:
+		case s.assumed(src, now):
 		case src.until.IsZero():
 			return 0
 		default:
