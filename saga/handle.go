@@ -90,8 +90,7 @@ func (b *batch[Tx]) transact(ctx context.Context, m *postrider.Message) error {
 	if input.Timer != nil && in.Kind == store.SagaChoreographed {
 		input.ReadUpTo = b.sources.readUpTo(input.Age)
 		if due := t.before.State.NeedsReading(input.Timer.ID); input.ReadUpTo < due {
-			b.sources.ask()
-			return postrider.Snooze(readAgain(input.Age - due))
+			return postrider.Snooze(readAgain(min(input.Age-due, b.sources.ask())))
 		}
 	}
 	return b.advance(ctx, in, r, t, input)

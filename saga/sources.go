@@ -33,6 +33,7 @@ type sources struct {
 // source is one relay or consumer of this process.
 type source struct {
 	asked chan struct{} // of capacity 1
+	since time.Time     // when it was first asked after its last answer; zero if it was not
 	began time.Time     // when it began to read; zero before
 	until time.Time     // everything up to then has been read
 	mute  bool          // it cannot say
@@ -57,7 +58,7 @@ func (s *sources) add(catchUp func(ctx context.Context) error, log *slog.Logger)
 			at := time.Now()
 			switch err := catchUp(ctx); {
 			case err == nil:
-				s.set(func() { src.until = at })
+				s.set(func() { src.until, src.since = at, time.Time{} })
 			case errors.Is(err, inbox.ErrNoEnd):
 				s.set(func() { src.mute = true })
 			case ctx.Err() == nil:
@@ -74,16 +75,31 @@ func (s *sources) set(change func()) {
 	change()
 }
 
-// ask asks all sources to catch up.
-func (s *sources) ask() {
+// ask asks all sources to catch up. It returns for how long one of them has been asked in vain.
+func (s *sources) ask() (inVain time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for _, src := range s.all {
+		if s.assumed(src, now) {
+			src.since = time.Time{}
+			continue
+		}
+		if src.since.IsZero() {
+			src.since = now
+		}
+		inVain = max(inVain, now.Sub(src.since))
 		select {
 		case src.asked <- struct{}{}:
 		default: // asked already
 		}
 	}
+	return inVain
+}
+
+// assumed says whether a source cannot say how far it has been read, and counts as read up to now.
+func (s *sources) assumed(src *source, now time.Time) bool {
+	return src.mute && !src.began.IsZero() && now.Sub(src.began) >= s.grace
 }
 
 // readUpTo returns the age up to which all sources have been read, of an instance of an age. One that cannot say counts as read up to
@@ -99,7 +115,7 @@ func (s *sources) readUpTo(age time.Duration) time.Duration {
 		switch {
 		case src.began.IsZero():
 			return 0
-		case src.mute && now.Sub(src.began) >= s.grace:
+		case s.assumed(src, now):
 		case src.until.IsZero():
 			return 0
 		default:
@@ -110,7 +126,7 @@ func (s *sources) readUpTo(age time.Duration) time.Duration {
 }
 
 // readAgain is how long a timer waits again that has waited for the sources for a time: a quarter of that, so that an outage does not cost
-// each of many timers a transaction four times a second.
+// each of many timers a transaction four times a second. A timer that is late since this process was away has not waited for them.
 func readAgain(waited time.Duration) time.Duration { return min(max(readWait, waited/4), maxReadWait) }
 
 // backlogOf catches up with the backlog of a relay, in all processes.

@@ -116,6 +116,30 @@ func TestEventOfNoInstance(t *testing.T) {
 	})
 }
 
+// TestLateTimerWaitsBriefly: a timer that is handled minutes too late, since the tracker was away, waits only as long as its sources take.
+func TestLateTimerWaitsBriefly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := FulfilmentByEvents
+		c.Deadline = time.Minute
+		var away atomic.Bool
+		engine, publish := tracked(t, c, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil }, func(next postrider.Handler) postrider.Handler {
+			return func(ctx context.Context, m *postrider.Message) error {
+				if m.Type == "postrider.saga.timer" && away.CompareAndSwap(false, true) {
+					return postrider.Snooze(10 * time.Minute)
+				}
+				return next(ctx, m)
+			}
+		})
+		publish("p-1", OrderCreated)
+		time.Sleep(11*time.Minute + 2*time.Second)
+		synctest.Wait()
+		if got, err := engine.Get(t.Context(), "p-1"); err != nil || got.Status != saga.Compensating {
+			t.Errorf("seconds after its late timer, the instance is %s (%v), want that it turned back", got.Status, err)
+		}
+	})
+}
+
 // TestTimersWaitForSources: while the events of a contract cannot be read, its timers wait, and cost little.
 func TestTimersWaitForSources(t *testing.T) {
 	t.Parallel()

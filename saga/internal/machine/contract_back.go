@@ -91,16 +91,21 @@ func (t *tracking) pivotHappened(e *Expected, path string, st *StepState) {
 			switch st := t.s.Steps[p]; {
 			case p == path || st == nil || st.ByHand:
 			case st.Seen:
-				if st.Status == StepUndoing { // nobody was asked to undo it
-					st.Status, st.Due = StepDone, 0
+				if t.undoing(e, st) { // nobody was asked to undo it
+					st.Status, st.Due, st.Reason = StepDone, 0, ""
 				}
 			case st.Failed:
 				t.stuck(p, st, "refused, and the pivot has happened")
-			case st.Status == StepUnknown || st.Status == StepUndoing: // it is awaited again, unless it is optional
+			case st.Status == StepUnknown || t.undoing(e, st): // it is awaited again, unless it is optional
 				delete(t.s.Steps, p)
 			}
 		}
 	}
+}
+
+// undoing says whether the undo of an event is awaited, even if it is stuck since nobody has undone it in time.
+func (t *tracking) undoing(e *Expected, st *StepState) bool {
+	return st.Status == StepUndoing || st.Status == StepStuck && t.c.Observe && t.c.undoable(e)
 }
 
 // undo undoes what is owed, in the reverse of the contract's order: one event after the other if the tracker asks for it, all at

@@ -48,6 +48,8 @@ func TestContractObservedPivot(t *testing.T) {
 		if due := r.in.State.Waiting(); len(due) > 0 || r.in.State.Cause != nil {
 			t.Errorf("it completed, and waits for %q because of %+v", due, r.in.State.Cause)
 		}
+		r = begin(t, shop(t, func(c *Contract) { c.Observe = true })).sees(seen...).fires().fires().is(Stuck) // nobody undid it in time
+		r.sees("shipped").sees("reserved", "charged", "confirmed").is(Completed)
 	}
 	r := begin(t, shop(t, func(c *Contract) { c.Observe = true })).sees("created", "reserved").fires().sees("reserved.undone")
 	r.sees("charged", "confirmed", "shipped").is(Stuck) // a service did not wait for the pivot
