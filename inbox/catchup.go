@@ -50,7 +50,7 @@ func (c *Consumer[Tx]) unread(ctx context.Context, parts []postrider.LogPartitio
 	read := make(map[string]int64)
 	for i := range positions {
 		for _, p := range parts {
-			if p.Name == positions[i].Partition && p.Incarnation == positions[i].Incarnation {
+			if p.Name == positions[i].Partition && p.Incarnation == positions[i].Incarnation && positions[i].IsCurrent(positions) {
 				read[p.Name] = positions[i].Offset
 			}
 		}

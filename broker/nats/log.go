@@ -63,7 +63,7 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 		return nil, postrider.Unavailable(fmt.Errorf("nats: look for messages with a partition in stream %s: %w", s.cfg.Stream, err))
 	}
 	if !divided {
-		whole.Before = sets
+		whole.Parts = sets
 		return listed([]postrider.LogPartition{whole}, names), nil
 	}
 	if s.cfg.takesPlain(info.Config) {
@@ -71,7 +71,7 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 	}
 	for i, name := range sets {
 		p := whole
-		p.Name, p.Number, p.Shared, p.Before = name, i, true, []string{whole.Name}
+		p.Name, p.Number, p.Shared, p.Whole = name, i, true, whole.Name
 		parts = append(parts, p)
 	}
 	return listed(parts, names), nil

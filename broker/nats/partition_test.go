@@ -60,7 +60,7 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 		}
 	}
 	publish(false)
-	if parts := partitionsOf(t, log); len(parts) != 1 || parts[0].Name != "ORDERS" || !slices.Contains(parts[0].Before, "ORDERS/15") {
+	if parts := partitionsOf(t, log); len(parts) != 1 || parts[0].Name != "ORDERS" || !slices.Contains(parts[0].Parts, "ORDERS/15") {
 		t.Fatalf("partitions are %+v, want the stream", parts)
 	}
 	stream.Subjects = append(stream.Subjects, "ORDERS-p.>")
@@ -140,7 +140,7 @@ func readPartitions(t *testing.T, log *natsbroker.Subscriber, n int) map[string]
 	ctx, enough := context.WithCancel(t.Context())
 	defer enough()
 	for _, part := range partitionsOf(t, log) {
-		if len(part.Before) != 1 || part.Before[0] != "ORDERS" || !part.Shared {
+		if part.Whole != "ORDERS" || !part.Shared {
 			t.Fatalf("partition %+v does not say what it was", part)
 		}
 		readers.Go(func() {

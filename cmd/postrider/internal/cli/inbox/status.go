@@ -178,6 +178,9 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		}
 		for i := range c.Positions {
 			at := &c.Positions[i]
+			if !at.IsCurrent(c.Positions) {
+				continue
+			}
 			st.Positions = append(st.Positions, position{
 				at.Partition, at.Incarnation, at.Offset, at.Lag(), output.Seconds(at.Moved), at.Replaced, at.Missing, at.MissingFrom, at.MissingTo,
 			})
