@@ -230,7 +230,7 @@ func (r *logReader) take(m *nats.Msg, limit int) (out []*postrider.Delivery) {
 			r.answered(m.Header)
 		} else if d := r.deliver(m); d != nil {
 			if n := len(out); n > 0 && d.Message == nil && out[n-1].Message == nil && out[n-1].Err == nil {
-				out = out[:n-1] // of several messages of other sets, the last one is enough
+				out = out[:n-1] // of several messages for others, the last one is enough
 			}
 			out = append(out, d)
 		}
@@ -262,6 +262,9 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 	out := &postrider.Delivery{Position: postrider.Position{
 		Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
 	}}
+	if r.isOfOtherTopic(m.Subject) {
+		return out
+	}
 	decoded, err := r.s.decode(m)
 	if r.isOfOtherSet(m.Subject, decoded) {
 		return out
