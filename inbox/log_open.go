@@ -60,7 +60,9 @@ func (r *logRun[Tx]) resume(p *store.LogPosition, now postrider.LogPartition) (c
 	switch {
 	case replaced:
 		r.warnReplaced(&before, p)
-		known = p.Offset
+		if known = p.Offset; p.MissingTo > known {
+			p.MissingFrom, p.MissingTo = 0, 0 // of the other log
+		}
 	default: // what is missing may have been counted before the position moved past it
 		known = max(known, p.MissingTo)
 	}

@@ -144,7 +144,7 @@ func (p commands) showPositions(c consumerStatus) error {
 	t := output.NewTable(p.Stdout, "PARTITION", "UP TO OFFSET", "LAG", "MOVED", "LOG REPLACED", "MISSING", "LAST MISSING")
 	for _, at := range c.Positions {
 		last := ""
-		if at.Missing > 0 {
+		if at.MissingTo > 0 {
 			last = output.Number(at.MissingFrom) + " to " + output.Number(at.MissingTo)
 		}
 		lag := output.Number(at.Lag)
