@@ -155,26 +155,32 @@ func (s *Subscriber) ReportPosition(ctx context.Context, consumer string, at pos
 		}
 		return r
 	}
-	name, set := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer)), s.setOf(at.Partition)
+	name := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer))
 	if name == NoLagConsumer {
 		return nil
 	}
-	err := s.js.DeleteConsumer(ctx, s.cfg.Stream, name) // of a stream in sets: the one from before
-	if set != wholeStream && (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) {
+	filters, gone := s.cfg.filters(), []string{name}
+	if set := s.setOf(at.Partition); set != wholeStream {
+		s.oneLag.Store(false)
 		name += "-" + strconv.Itoa(set)
-		err = s.js.DeleteConsumer(ctx, s.cfg.Stream, name)
-	}
-	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
-		filters := s.cfg.filters()
-		if set != wholeStream {
-			filters = s.cfg.filtersOfSet(digits[set : set+1])
+		filters, gone = s.cfg.filtersOfSet(digits[set:set+1]), append(gone, name)
+	} else if !s.oneLag.Load() { // they would show a lag for good
+		for set := range readSets {
+			gone = append(gone, name+"-"+strconv.Itoa(set))
 		}
-		cfg := consumerAfter(at.Offset, filters)
-		cfg.Durable, cfg.Description = name, "Lag of a consumer that Postrider runs from a position; nobody reads with it"
-		_, err = s.js.CreateConsumer(ctx, s.cfg.Stream, cfg)
 	}
-	if err != nil {
+	for _, other := range gone {
+		if err := s.js.DeleteConsumer(ctx, s.cfg.Stream, other); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("nats: delete consumer %s of stream %s: %w", other, s.cfg.Stream, err)
+		}
+	}
+	cfg := consumerAfter(at.Offset, filters)
+	cfg.Durable, cfg.Description = name, "Lag of a consumer that Postrider runs from a position; nobody reads with it"
+	if _, err := s.js.CreateConsumer(ctx, s.cfg.Stream, cfg); err != nil {
 		return fmt.Errorf("nats: recreate consumer %s of stream %s: %w", name, s.cfg.Stream, err)
+	}
+	if s.setOf(at.Partition) == wholeStream {
+		s.oneLag.Store(true)
 	}
 	return nil
 }

@@ -2,12 +2,14 @@ package natsbroker_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postrider/postrider"
 	natsbroker "github.com/postrider/postrider/broker/nats"
 )
 
@@ -105,5 +107,37 @@ func TestPartitionsNoticedByQueue(t *testing.T) {
 	}
 	if err := sub.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLagOfPartitions: the consumers that show the lag are those of the stream as it is read now.
+func TestLagOfPartitions(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	conn, js := connect(t, s.address())
+	plain := natsbroker.Config{Stream: "ORDERS"}
+	publishAndClose(t, conn, plain)
+	log := openLog(t, conn, plain)
+	stream, err := js.Stream(t.Context(), "ORDERS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ partitions, want []string }{
+		{[]string{"ORDERS"}, []string{"postrider-billing"}},
+		{[]string{"ORDERS/3", "ORDERS/15"}, []string{"postrider-billing-15", "postrider-billing-3"}},
+		{[]string{"ORDERS"}, []string{"postrider-billing"}},
+	} {
+		for _, partition := range step.partitions {
+			if err := log.ReportPosition(t.Context(), "billing", postrider.Position{Partition: partition, Offset: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for name := range stream.ConsumerNames(t.Context()).Name() {
+			got = append(got, name)
+		}
+		if slices.Sort(got); !slices.Equal(got, step.want) {
+			t.Errorf("after a report of %v, consumers are %v, want %v", step.partitions, got, step.want)
+		}
 	}
 }

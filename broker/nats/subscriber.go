@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -125,6 +126,8 @@ type Subscriber struct {
 	log      *slog.Logger
 	// How often readers of a set and subscriptions look at the stream's subjects.
 	subjectsEvery, filtersEvery time.Duration
+	// oneLag: there are no consumers that show the lag of sets.
+	oneLag atomic.Bool
 }
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
