@@ -47,13 +47,7 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 		}
 		var msgs []*postrider.Message
 		for i := range 200 {
-			m := &postrider.Message{
-				ID: postrider.NewID(), Topic: []string{"order.placed", "two words", "other"}[i%3], Type: "t", Key: fmt.Sprint("key", i%40), Payload: []byte("{}"),
-			}
-			if i%20 == 0 {
-				m.Key = ""
-			}
-			m.FillDefaults("test", time.Now())
+			m := orderOf(i)
 			if topics == nil || m.Topic != "other" {
 				want[m.Key] = append(want[m.Key], m.ID)
 				total++
@@ -92,6 +86,18 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 			}
 		}
 	}
+}
+
+// orderOf returns a message of one of three topics, some without a key.
+func orderOf(i int) *postrider.Message {
+	m := &postrider.Message{
+		ID: postrider.NewID(), Topic: []string{"order.placed", "two words", "other"}[i%3], Type: "t", Key: fmt.Sprint("key", i%40), Payload: []byte("{}"),
+	}
+	if i%20 == 0 {
+		m.Key = ""
+	}
+	m.FillDefaults("test", time.Now())
+	return m
 }
 
 func checkOrder(t *testing.T, got, want map[string][]string) {
