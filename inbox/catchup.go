@@ -98,7 +98,7 @@ func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, af
 		case err == nil && next.Position.Offset > after && !nothing(next):
 			return next.Position.Offset <= p.End, nil
 		case err == nil: // what is at the offset
-		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable:
 			return false, nil
 		default:
 			return false, err

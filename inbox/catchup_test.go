@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ type slowLog struct {
 	wait    time.Duration
 	offsets []int64
 	nothing int64
+	lost    error
 }
 
 func (l *slowLog) ReadLog(_ context.Context, _ postrider.LogPartition, after int64) (postrider.LogReader, error) {
@@ -28,6 +30,9 @@ type slowReader struct {
 }
 
 func (r *slowReader) Read(ctx context.Context, _, _ int) ([]*postrider.Delivery, error) {
+	if r.log.lost != nil {
+		return nil, r.log.lost
+	}
 	for _, offset := range r.log.offsets {
 		if offset <= r.after {
 			continue
@@ -74,5 +79,15 @@ func TestCatchUpWaitsForASlowBroker(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestCatchUpFailsWithItsReader: a reader whose own request to the broker took too long does not say that there is no message.
+func TestCatchUpFailsWithItsReader(t *testing.T) {
+	t.Parallel()
+	lost := postrider.Unavailable(context.DeadlineExceeded)
+	c := &Consumer[any]{log: &logSource[any]{log: &slowLog{lost: lost}}}
+	if more, err := c.hasMore(t.Context(), postrider.LogPartition{First: 1, End: 10}, 5); !errors.Is(err, lost) {
+		t.Errorf("more: %t, %v; want the reader's error", more, err)
 	}
 }
