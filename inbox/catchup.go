@@ -21,12 +21,16 @@ func (c *Consumer[Tx]) CatchUp(ctx context.Context) error {
 	if c.log == nil {
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, ErrNoEnd)
 	}
-	parts, err := c.log.log.Partitions(ctx)
-	if err != nil {
-		return fmt.Errorf("consumer %s: find the end of its log: %w", c.cfg.Name, err)
-	}
+	var parts []postrider.LogPartition
 	at := make(map[string]int64) // positions at the last look
 	for {
+		if len(parts) == 0 || !c.log.has(parts) { // nobody reads partitions that the log had before it was divided, or while it was
+			var err error
+			if parts, err = c.log.log.Partitions(ctx); err != nil {
+				return fmt.Errorf("consumer %s: find the end of its log: %w", c.cfg.Name, err)
+			}
+			clear(at)
+		}
 		open, err := c.unread(ctx, parts, at)
 		switch {
 		case err != nil:

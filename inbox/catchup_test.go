@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/attempt"
+	"github.com/postrider/postrider/store"
 )
 
 // slowLog returns the messages at some offsets, the first after a wait. At one offset, it says that there is nothing up to there.
@@ -89,5 +90,52 @@ func TestCatchUpFailsWithItsReader(t *testing.T) {
 	c := &Consumer[any]{log: &logSource[any]{log: &slowLog{lost: lost}}}
 	if more, err := c.hasMore(t.Context(), postrider.LogPartition{First: 1, End: 10}, 5); !errors.Is(err, lost) {
 		t.Errorf("more: %t, %v; want the reader's error", more, err)
+	}
+}
+
+// changedLog is another log each time that it is listed, until the last time.
+type changedLog struct {
+	slowLog
+	lists [][]postrider.LogPartition
+}
+
+func (l *changedLog) Partitions(context.Context, ...string) ([]postrider.LogPartition, error) {
+	now := l.lists[0]
+	if len(l.lists) > 1 {
+		l.lists = l.lists[1:]
+	}
+	return now, nil
+}
+
+// TestCatchUpWithADividedLog: a log is divided, or made whole, after its end was found. Nobody reads the partitions that it had.
+func TestCatchUpWithADividedLog(t *testing.T) {
+	t.Parallel()
+	whole := []postrider.LogPartition{{Name: "log", First: 1, End: 10}}
+	parts := []postrider.LogPartition{{Name: "log/0", Whole: "log", First: 1, End: 10}, {Name: "log/1", Whole: "log", First: 1, End: 10}}
+	for name, test := range map[string]struct {
+		lists     [][]postrider.LogPartition
+		positions []store.LogPosition
+	}{
+		"divided": {[][]postrider.LogPartition{whole, parts}, []store.LogPosition{
+			{Partition: "log", Number: 3, Offset: 4, Divided: true},
+			{Partition: "log/0", Offset: 10, Whole: "log", From: 3}, {Partition: "log/1", Offset: 10, Whole: "log", From: 3},
+		}},
+		"whole again": {[][]postrider.LogPartition{parts, whole}, []store.LogPosition{
+			{Partition: "log", Number: 4, Offset: 10},
+			{Partition: "log/0", Offset: 4, Whole: "log", From: 3}, {Partition: "log/1", Offset: 4, Whole: "log", From: 3},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				log := &changedLog{slowLog{offsets: []int64{1, 5, 6, 10}}, test.lists}
+				c := &Consumer[any]{log: &logSource[any]{log: log, parts: test.lists[1]}, store: positionStore{positions: test.positions}}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if err := c.CatchUp(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -225,6 +225,18 @@ func (s *logSource[Tx]) leave(ctx context.Context) {
 	s.release(ctx, all)
 }
 
+// has reports whether the log had all of some partitions when they were listed, if they were.
+func (s *logSource[Tx]) has(parts []postrider.LogPartition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range parts {
+		if s.parts != nil && !slices.ContainsFunc(s.parts, func(now postrider.LogPartition) bool { return now.Name == p.Name }) {
+			return false
+		}
+	}
+	return true
+}
+
 var errNoPartition = errors.New("the log no longer has this partition")
 
 // state returns the state of one partition of the log.
