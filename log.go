@@ -37,9 +37,10 @@ type LogPartition struct {
 	Sparse bool
 	// Shared: messages of other partitions have offsets between those of its messages, so a range of offsets says as little.
 	Shared bool
-	// Before names the partitions that had its messages before the log was divided, or while it was divided. Their offsets are offsets of
-	// this one: what was processed up to the lowest position in them was processed here.
-	Before []string
+	// A log can be divided, and be whole again. Whole names the partition that has the messages of this one while the log is whole; Parts
+	// names those that share the messages of this one while it is divided. The offsets are the same. "" and none in all other logs.
+	Whole string
+	Parts []string
 	// Removed is the highest offset at which the log says that a single message was removed, with others before and after it;
 	// 0 for none.
 	Removed int64

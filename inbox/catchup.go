@@ -21,12 +21,16 @@ func (c *Consumer[Tx]) CatchUp(ctx context.Context) error {
 	if c.log == nil {
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, ErrNoEnd)
 	}
-	parts, err := c.log.log.Partitions(ctx)
-	if err != nil {
-		return fmt.Errorf("consumer %s: find the end of its log: %w", c.cfg.Name, err)
-	}
+	var parts []postrider.LogPartition
 	at := make(map[string]int64) // positions at the last look
 	for {
+		if len(parts) == 0 || !c.log.has(parts) { // nobody reads partitions that the log had before it was divided, or while it was
+			var err error
+			if parts, err = c.log.log.Partitions(ctx); err != nil {
+				return fmt.Errorf("consumer %s: find the end of its log: %w", c.cfg.Name, err)
+			}
+			clear(at)
+		}
 		open, err := c.unread(ctx, parts, at)
 		switch {
 		case err != nil:
@@ -50,7 +54,7 @@ func (c *Consumer[Tx]) unread(ctx context.Context, parts []postrider.LogPartitio
 	read := make(map[string]int64)
 	for i := range positions {
 		for _, p := range parts {
-			if p.Name == positions[i].Partition && p.Incarnation == positions[i].Incarnation {
+			if p.Name == positions[i].Partition && p.Incarnation == positions[i].Incarnation && positions[i].IsCurrent(positions) {
 				read[p.Name] = positions[i].Offset
 			}
 		}
@@ -98,7 +102,7 @@ func (c *Consumer[Tx]) hasMore(ctx context.Context, p postrider.LogPartition, af
 		case err == nil && next.Position.Offset > after && !nothing(next):
 			return next.Position.Offset <= p.End, nil
 		case err == nil: // what is at the offset
-		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && postrider.OutcomeOf(err).Kind != postrider.BrokerUnavailable:
 			return false, nil
 		default:
 			return false, err

@@ -2,10 +2,13 @@ package inbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 // removeEvery is the interval between removals of expired claims.
@@ -39,6 +42,33 @@ func (c *Consumer[Tx]) removeExpired(ctx context.Context) (n int, err error) {
 		age += longer
 	}
 	return c.store.RemoveClaims(ctx, c.cfg.Name, age, removeBatch)
+}
+
+// keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash. A partition
+// that the log does not have any more is not read again; its position would keep all IDs forever.
+func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
+	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range positions {
+		p := &positions[i]
+		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return beginsWith(part, p, positions) }) {
+			longer = max(longer, p.Moved+p.Open)
+		}
+	}
+	return longer, err
+}
+
+// beginsWith reports whether reading a partition of a log may begin with a position: its own, that in the whole until the part has one since
+// the log was divided, or that in a part until the whole is read again.
+func beginsWith(part postrider.LogPartition, p *store.LogPosition, positions []store.LogPosition) bool {
+	switch p.Partition {
+	case part.Name:
+		return true
+	case part.Whole:
+		return !slices.ContainsFunc(positions, func(own store.LogPosition) bool { return own.Partition == part.Name && own.Follows(p) })
+	}
+	return slices.ContainsFunc(positions, func(whole store.LogPosition) bool { return whole.Partition == part.Name && p.Follows(&whole) })
 }
 
 // noteWindow says, in the log and for operators, what is wrong with the time for which IDs are kept.

@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"context"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 
@@ -37,5 +39,29 @@ func TestAnchors(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// otherLog has none of the messages that it is asked for.
+type otherLog struct{ postrider.Log }
+
+func (otherLog) VerifyPosition(context.Context, postrider.Position) (postrider.PositionState, error) {
+	return postrider.PositionReplaced, nil
+}
+
+// TestMissingInAnotherLog: what was missing in a log says nothing about the offsets of the next one, which are reported if it loses them.
+func TestMissingInAnotherLog(t *testing.T) {
+	t.Parallel()
+	c := &Consumer[any]{}
+	c.cfg.Logger = slog.New(slog.DiscardHandler)
+	r := &logRun[any]{ctx: t.Context(), src: &logSource[any]{c: c, log: otherLog{}}}
+	p := store.LogPosition{
+		Number: 7, Incarnation: "old", Offset: 120, Missing: 10, MissingFrom: 91, MissingTo: 100, Anchors: []store.LogAnchor{{Offset: 120, Mark: "m"}},
+	}
+	if changed, err := r.resume(&p, postrider.LogPartition{Incarnation: "new", First: 1, End: 30}); !changed || err != nil || p.Offset != 0 {
+		t.Fatalf("resumes with %+v, %v; want the beginning of the new log", p, err)
+	}
+	if _, err := r.resume(&p, postrider.LogPartition{Incarnation: "new", First: 21, End: 30}); err != nil || p.Missing != 30 || p.MissingTo != 20 {
+		t.Errorf("resumes with %+v, %v; want that 20 more messages are missing", p, err)
 	}
 }

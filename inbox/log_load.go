@@ -2,25 +2,53 @@ package inbox
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
-// load reads the stored position under the lease. In a log that was divided otherwise before, it may be that of earlier partitions.
-func (r *logRun[Tx]) load(now postrider.LogPartition) (p *store.LogPosition, err error) {
+// A log that can be divided has one position in the whole and others in its parts. Their numbers alone say which of them count: that in the
+// whole says whether the log is read in parts (Divided), and those in the parts say with which number of it they began (From). Whoever
+// begins to read parts, or the whole again, moves the position in the whole. A process that has not noticed yet then cannot move it, or moves
+// a position in a part that does not count any more. Offsets, incarnations and times of different positions are not compared.
+
+// beginning is where a run begins to read.
+type beginning struct {
+	at      *store.LogPosition // nil: where the log begins
+	moved   bool               // at is to be stored before anything is read
+	from    int64              // LogPosition.From
+	divided *store.LogPosition // the position in the whole, to be stored together with at
+}
+
+// load reads under the lease where reading begins.
+func (r *logRun[Tx]) load(now postrider.LogPartition) (b beginning, err error) {
+	var own, whole *store.LogPosition
+	parts := make([]*store.LogPosition, len(now.Parts))
 	err = r.inTx(r.ctx, func(tx Tx) error {
-		if p, err = r.stored(tx, now.Name, now.Incarnation); err != nil {
-			return err
+		if own, err = r.stored(tx, now.Name, now.Incarnation); err == nil && now.Whole != "" {
+			whole, err = r.stored(tx, now.Whole, now.Incarnation)
 		}
-		before, err := r.lowest(tx, now)
-		p = further(now.Name, p, before)
+		for i, name := range now.Parts {
+			if err == nil && own != nil && own.Divided {
+				parts[i], err = r.src.c.store.Position(r.ctx, tx, r.src.c.cfg.Name, name)
+			}
+		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the position in %s: %w", r.part.Name, err)
+	switch {
+	case err != nil:
+	case now.Whole != "":
+		b = inPart(now, own, whole)
+	case own != nil && own.Divided:
+		b, err = r.inWhole(now, own, parts)
+	default:
+		b.at = own
 	}
-	return p, nil
+	if err != nil {
+		return b, fmt.Errorf("read the position in %s: %w", r.part.Name, err)
+	}
+	return b, nil
 }
 
 // stored returns the position in a partition, nil for none. A consumer that had a group and a watermark before begins with that.
@@ -39,40 +67,54 @@ func (r *logRun[Tx]) stored(tx Tx, partition, incarnation string) (*store.LogPos
 	return p, nil
 }
 
-// lowest returns the lowest position in the partitions that had the messages before, nil unless there is one in each. Messages beyond it
-// may have been processed for as long as in any of them.
-func (r *logRun[Tx]) lowest(tx Tx, now postrider.LogPartition) (p *store.LogPosition, err error) {
-	for _, name := range now.Before {
-		other, err := r.stored(tx, name, now.Incarnation)
-		switch {
-		case err != nil || other == nil || p != nil && p.Incarnation != other.Incarnation:
-			return nil, err
-		case p == nil:
-			p = other
-			continue
-		}
-		open := max(p.Moved+p.Open, other.Moved+other.Open)
-		if other.Offset < p.Offset {
-			p = other
-		}
-		p.Open = open - p.Moved
+// inPart returns where a part of a log begins: at its position, or at that in the whole if it has none since that was divided.
+func inPart(now postrider.LogPartition, own, whole *store.LogPosition) beginning {
+	if whole != nil && own != nil && own.Follows(whole) {
+		return beginning{at: own, from: own.From}
 	}
-	return p, nil
+	b := beginning{moved: true}
+	if whole != nil {
+		b.at = takeOver(now, own, whole)
+	} else {
+		whole = &store.LogPosition{Partition: now.Whole, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
+	}
+	if !whole.Divided {
+		divided := *whole
+		divided.Number, divided.Divided, divided.Open = whole.Number+1, true, whole.Moved+whole.Open
+		whole, b.divided = &divided, &divided
+	}
+	b.from = whole.Number
+	return b
 }
 
-// further returns the further one of two positions in the same messages, as a position in partition: everything up to either of them is
-// processed.
-func further(partition string, own, before *store.LogPosition) *store.LogPosition {
-	if before == nil || own != nil && (own.Incarnation != before.Incarnation || own.Offset >= before.Offset) {
-		return own
+// inWhole returns where the whole of a log that was divided begins: at the lowest position in its parts, or where it was divided if there
+// is a part without one. The log may have been replaced since each was stored, so each is compared with the log as it is.
+func (r *logRun[Tx]) inWhole(now postrider.LogPartition, own *store.LogPosition, parts []*store.LogPosition) (beginning, error) {
+	lowest, to, open := own, int64(0), time.Duration(0)
+	for i, p := range parts {
+		if p == nil || !p.Follows(own) {
+			p = own
+		}
+		at := *p
+		if _, err := locate(r.ctx, r.src.log, &at, now); err != nil {
+			return beginning{}, err
+		}
+		if i == 0 || at.Offset < to {
+			lowest, to = p, at.Offset
+		}
+		open = max(open, p.Moved+p.Open)
 	}
-	p := store.LogPosition{
-		Partition: partition, Incarnation: before.Incarnation, Offset: before.Offset, Anchors: before.Anchors,
-		End: before.End, Moved: before.Moved, Open: before.Open,
-	}
+	p := takeOver(now, own, lowest)
+	p.Open = max(open-p.Moved, 0) // messages beyond it may have been processed for as long as in any part
+	return beginning{at: p, moved: true}, nil
+}
+
+// takeOver returns the position of another partition that had the messages before, as a position in this one, which may have one of its own.
+func takeOver(now postrider.LogPartition, own, other *store.LogPosition) *store.LogPosition {
+	p := *other
+	p.Partition, p.Divided, p.Number, p.Replaced, p.Missing = now.Name, false, 0, 0, 0
 	if own != nil {
-		p.Number, p.Replaced, p.Missing, p.MissingFrom, p.MissingTo = own.Number, own.Replaced, own.Missing, own.MissingFrom, own.MissingTo
-		p.Open = max(p.Moved+p.Open, own.Moved+own.Open) - p.Moved
+		p.Number, p.Replaced, p.Missing = own.Number, own.Replaced, own.Missing
 	}
 	return &p
 }

@@ -14,22 +14,23 @@ func (r *logRun[Tx]) open() (*logSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := r.load(now)
+	b, err := r.load(now)
 	if err != nil {
 		return nil, err
 	}
 	p := store.LogPosition{Partition: r.part.Name, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
 	r.unknown, r.openFor, r.began = now.First-1, 0, time.Now()
-	changed := stored == nil
-	if stored != nil {
-		p, r.unknown, r.openFor = *stored, now.End, stored.Moved+stored.Open
+	changed := b.at == nil
+	if b.at != nil {
+		p, r.unknown, r.openFor = *b.at, now.End, b.at.Moved+b.at.Open
 		if changed, err = r.resume(&p, now); err != nil {
 			return nil, err
 		}
 	}
+	p.Whole, p.From = now.Whole, b.from
 	r.position, r.moved, r.looked = p, time.Now(), time.Now()
-	if changed {
-		if err := r.store(r.ctx, p, now, r.openFor); err != nil {
+	if changed || b.moved {
+		if err := r.store(r.ctx, p, now, r.openFor, b.divided); err != nil {
 			return nil, err
 		}
 	}
@@ -59,8 +60,10 @@ func (r *logRun[Tx]) resume(p *store.LogPosition, now postrider.LogPartition) (c
 	switch {
 	case replaced:
 		r.warnReplaced(&before, p)
-		known = p.Offset
-	case p.Missing > 0: // and counted, before the position moved past it
+		if known = p.Offset; p.MissingTo > known {
+			p.MissingFrom, p.MissingTo = 0, 0 // of the other log
+		}
+	default: // what is missing may have been counted before the position moved past it
 		known = max(known, p.MissingTo)
 	}
 	changed = replaced || p.Number == 0

@@ -61,7 +61,7 @@ func (r *logRun[Tx]) loop() {
 		case errors.Is(err, store.ErrLeaseLost):
 			r.end()
 			return
-		case errors.Is(err, errReplaced):
+		case errors.Is(err, errReplaced), errors.Is(err, store.ErrPositionMoved):
 			failures = 0
 			attempt.Sleep(r.ctx, sourceRetryMin) // servers may not agree yet about which of them is authoritative
 			continue
@@ -256,7 +256,7 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	if p.Offset < r.unknown {
 		open = r.openFor + time.Since(r.began)
 	}
-	if err := r.store(ctx, p, now, open); err != nil {
+	if err := r.store(ctx, p, now, open, nil); err != nil {
 		return err
 	}
 	if time.Since(r.reportedAt) >= reportEvery {
@@ -265,10 +265,17 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	return nil
 }
 
-// store stores a position under the lease.
-func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration) error {
+// store stores a position under the lease, together with that in the whole log if it has just been divided.
+func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration, divided *store.LogPosition) error {
 	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse || now.Shared, open
-	err := r.inTx(ctx, func(tx Tx) error { return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, p) })
+	err := r.inTx(ctx, func(tx Tx) error {
+		if divided != nil {
+			if err := r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, *divided); err != nil {
+				return err
+			}
+		}
+		return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, p)
+	})
 	if err != nil {
 		return fmt.Errorf("move the position in %s: %w", p.Partition, err)
 	}

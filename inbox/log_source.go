@@ -225,6 +225,18 @@ func (s *logSource[Tx]) leave(ctx context.Context) {
 	s.release(ctx, all)
 }
 
+// has reports whether the log had all of some partitions when they were listed, if they were.
+func (s *logSource[Tx]) has(parts []postrider.LogPartition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range parts {
+		if s.parts != nil && !slices.ContainsFunc(s.parts, func(now postrider.LogPartition) bool { return now.Name == p.Name }) {
+			return false
+		}
+	}
+	return true
+}
+
 var errNoPartition = errors.New("the log no longer has this partition")
 
 // state returns the state of one partition of the log.
@@ -310,31 +322,6 @@ func (s *logSource[Tx]) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// keptLonger is how much longer than KeepIDs IDs are kept, because messages beyond a position are read again after a crash. A partition
-// that the log does not have any more is not read again; its position would keep all IDs forever. But partitions that have none begin with
-// that of earlier ones.
-func (s *logSource[Tx]) keptLonger(ctx context.Context) (longer time.Duration, err error) {
-	positions, err := s.c.store.LogPositions(ctx, s.c.cfg.Name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range positions {
-		p := &positions[i]
-		if s.parts == nil || slices.ContainsFunc(s.parts, func(part postrider.LogPartition) bool { return beginsWith(part, p, positions) }) {
-			longer = max(longer, p.Moved+p.Open)
-		}
-	}
-	return longer, err
-}
-
-// beginsWith reports whether reading a partition of a log begins with a position: its own, or an earlier one until it has its own.
-func beginsWith(part postrider.LogPartition, p *store.LogPosition, positions []store.LogPosition) bool {
-	if part.Name == p.Partition {
-		return true
-	}
-	return slices.Contains(part.Before, p.Partition) &&
-		!slices.ContainsFunc(positions, func(own store.LogPosition) bool { return own.Partition == part.Name })
 }
 
 // watchedStore is the store of the consumer's relay. It tells the source of a log which leases the relay gets and gives back.

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -142,10 +143,13 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 }
 
 // substituteID derives an ID for a message without one from its position in the source and its mark, or else from its
-// content.
+// content. It is the same whether a log is read as a whole or in parts.
 func substituteID(d *postrider.Delivery) string {
 	content := d.Raw
 	if p := d.Position; p != (postrider.Position{}) {
+		if e, ok := d.Settler.(*logEntry); ok {
+			p.Partition = cmp.Or(e.session.part.Whole, p.Partition)
+		}
 		content = fmt.Appendf(nil, "%q %q %d %q", p.Incarnation, p.Partition, p.Offset, p.Mark)
 	} else if d.Message != nil && content == nil {
 		content = d.Message.Payload

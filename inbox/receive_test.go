@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/store"
 )
 
 // TestSubstituteID: a message without an ID is the same when it is read again, and is another one if only its place in the log is the
@@ -29,5 +30,19 @@ func TestSubstituteID(t *testing.T) {
 	one, two := &postrider.Message{Payload: []byte("1")}, &postrider.Message{Payload: []byte("2")}
 	if substituteID(&postrider.Delivery{Message: one}) == substituteID(&postrider.Delivery{Message: two}) {
 		t.Error("without a position, messages of different content have the same ID")
+	}
+}
+
+// TestSubstituteIDInParts: a message that was processed before its log was divided is the same afterwards.
+func TestSubstituteIDInParts(t *testing.T) {
+	t.Parallel()
+	id := func(part postrider.LogPartition) string {
+		d := &postrider.Delivery{Err: errReplaced, Position: postrider.Position{Incarnation: "1", Partition: part.Name, Offset: 7, Mark: "m"}}
+		newLogSession(store.LeaseRef{}, part, postrider.Position{}).admit([]*postrider.Delivery{d})
+		return substituteID(d)
+	}
+	whole, part := id(postrider.LogPartition{Name: "ORDERS"}), id(postrider.LogPartition{Name: "ORDERS/3", Whole: "ORDERS"})
+	if whole != part {
+		t.Errorf("the ID of the message is %s in the whole log and %s in a part", whole, part)
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -42,6 +43,11 @@ type LogPosition struct {
 	// Open is for how long, when the position was stored, messages beyond Offset may have been processed. Their IDs are kept:
 	// a crash makes the consumer read them again.
 	Open time.Duration `json:"open,omitempty"`
+	// Divided: the log is read in parts, which have positions of their own. This one stays as it was. Whole names the partition with this
+	// position for a position in a part, and From is the Number that it had when the part began.
+	Divided bool   `json:"divided,omitempty"`
+	Whole   string `json:"whole,omitempty"`
+	From    int64  `json:"from,omitempty"`
 	// Replaced counts how often the log turned out to be another incarnation, or to have lost its tail.
 	Replaced int64 `json:"replaced,omitempty"`
 	// Missing counts the offsets that the broker removed before they were read. From MissingFrom to MissingTo is the last such
@@ -55,6 +61,18 @@ type LogPosition struct {
 type LogAnchor struct {
 	Offset int64  `json:"o"`
 	Mark   string `json:"m"`
+}
+
+// Follows reports whether p, a position in a part of a log, was stored since the log was divided the last time; whole is the position in the
+// whole log.
+func (p *LogPosition) Follows(whole *LogPosition) bool {
+	return whole.Divided && p.Whole == whole.Partition && p.From == whole.Number
+}
+
+// IsCurrent reports whether a log is read by this position, of all that a consumer has. Otherwise the log has been divided since, or is whole
+// again.
+func (p *LogPosition) IsCurrent(all []LogPosition) bool {
+	return !p.Divided && !slices.ContainsFunc(all, func(whole LogPosition) bool { return whole.Partition == p.Whole && !p.Follows(&whole) })
 }
 
 // Lag is the number of offsets beyond the position when it was stored, -1 if there were messages beyond it and the log does not

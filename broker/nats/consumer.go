@@ -18,6 +18,12 @@ import (
 type groupConsumer struct {
 	incarnation string    // of the stream: its creation time
 	created     time.Time // creation time of the consumer
+	sets        bool      // it has to read messages with a partition
+}
+
+// same reports whether other is still the same consumer of the same stream.
+func (c groupConsumer) same(other groupConsumer) bool {
+	return c.incarnation == other.incarnation && c.created == other.created
 }
 
 // prepareConsumer finds or creates stream and consumer. The error lists everything about an existing consumer that does
@@ -29,9 +35,13 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 	if err != nil {
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
-	filters, err := s.cfg.queueFilters(ctx, stream)
+	sets, err := s.cfg.queueInSets(ctx, stream)
 	if err != nil {
 		return groupConsumer{}, s.consumerError(ctx, err)
+	}
+	filters := s.cfg.filters()
+	if sets {
+		filters = s.cfg.bothFilters()
 	}
 	consumer, err := stream.Consumer(ctx, s.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -45,7 +55,7 @@ func (s *Subscriber) prepareConsumer(ctx context.Context) (groupConsumer, error)
 		return groupConsumer{}, s.consumerError(ctx, err)
 	}
 	info := consumer.CachedInfo()
-	found := groupConsumer{incarnation: incarnationOf(stream.CachedInfo()), created: info.Created}
+	found := groupConsumer{incarnation: incarnationOf(stream.CachedInfo()), created: info.Created, sets: sets}
 	return found, s.checkConsumer(info.Config, filters)
 }
 

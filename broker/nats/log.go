@@ -63,7 +63,7 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 		return nil, postrider.Unavailable(fmt.Errorf("nats: look for messages with a partition in stream %s: %w", s.cfg.Stream, err))
 	}
 	if !divided {
-		whole.Before = sets
+		whole.Parts = sets
 		return listed([]postrider.LogPartition{whole}, names), nil
 	}
 	if s.cfg.takesPlain(info.Config) {
@@ -71,7 +71,7 @@ func (s *Subscriber) Partitions(ctx context.Context, names ...string) (parts []p
 	}
 	for i, name := range sets {
 		p := whole
-		p.Name, p.Number, p.Shared, p.Before = name, i, true, []string{whole.Name}
+		p.Name, p.Number, p.Shared, p.Whole = name, i, true, whole.Name
 		parts = append(parts, p)
 	}
 	return listed(parts, names), nil
@@ -155,26 +155,32 @@ func (s *Subscriber) ReportPosition(ctx context.Context, consumer string, at pos
 		}
 		return r
 	}
-	name, set := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer)), s.setOf(at.Partition)
+	name := cmp.Or(s.cfg.LagConsumer, lagPrefix+strings.Map(replace, consumer))
 	if name == NoLagConsumer {
 		return nil
 	}
-	err := s.js.DeleteConsumer(ctx, s.cfg.Stream, name) // of a stream in sets: the one from before
-	if set != wholeStream && (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) {
+	filters, gone := s.cfg.filters(), []string{name}
+	if set := s.setOf(at.Partition); set != wholeStream {
+		s.oneLag.Store(false)
 		name += "-" + strconv.Itoa(set)
-		err = s.js.DeleteConsumer(ctx, s.cfg.Stream, name)
-	}
-	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
-		filters := s.cfg.filters()
-		if set != wholeStream {
-			filters = s.cfg.filtersOfSet(digits[set : set+1])
+		filters, gone = s.cfg.filtersOfSet(digits[set:set+1]), append(gone, name)
+	} else if !s.oneLag.Load() { // they would show a lag for good
+		for set := range readSets {
+			gone = append(gone, name+"-"+strconv.Itoa(set))
 		}
-		cfg := consumerAfter(at.Offset, filters)
-		cfg.Durable, cfg.Description = name, "Lag of a consumer that Postrider runs from a position; nobody reads with it"
-		_, err = s.js.CreateConsumer(ctx, s.cfg.Stream, cfg)
 	}
-	if err != nil {
+	for _, other := range gone {
+		if err := s.js.DeleteConsumer(ctx, s.cfg.Stream, other); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("nats: delete consumer %s of stream %s: %w", other, s.cfg.Stream, err)
+		}
+	}
+	cfg := consumerAfter(at.Offset, filters)
+	cfg.Durable, cfg.Description = name, "Lag of a consumer that Postrider runs from a position; nobody reads with it"
+	if _, err := s.js.CreateConsumer(ctx, s.cfg.Stream, cfg); err != nil {
 		return fmt.Errorf("nats: recreate consumer %s of stream %s: %w", name, s.cfg.Stream, err)
+	}
+	if s.setOf(at.Partition) == wholeStream {
+		s.oneLag.Store(true)
 	}
 	return nil
 }
@@ -230,7 +236,7 @@ func (r *logReader) take(m *nats.Msg, limit int) (out []*postrider.Delivery) {
 			r.answered(m.Header)
 		} else if d := r.deliver(m); d != nil {
 			if n := len(out); n > 0 && d.Message == nil && out[n-1].Message == nil && out[n-1].Err == nil {
-				out = out[:n-1] // of several messages of other sets, the last one is enough
+				out = out[:n-1] // of several messages for others, the last one is enough
 			}
 			out = append(out, d)
 		}
@@ -262,6 +268,9 @@ func (r *logReader) deliver(m *nats.Msg) *postrider.Delivery {
 	out := &postrider.Delivery{Position: postrider.Position{
 		Incarnation: r.part.Incarnation, Partition: r.part.Name, Offset: int64(meta.Sequence.Stream), Mark: markOf(meta.Timestamp, m.Header, m.Data),
 	}}
+	if r.isOfOtherTopic(m.Subject) {
+		return out
+	}
 	decoded, err := r.s.decode(m)
 	if r.isOfOtherSet(m.Subject, decoded) {
 		return out

@@ -31,7 +31,7 @@ const subjectsEvery = 5 * time.Second
 // overtake an earlier one of its key. For a reader of the whole stream, these are messages with a partition. They leave a gap, and are
 // stored after the stream has taken their subjects. For a reader of a set that reads nothing else, these are messages without one.
 func (r *logReader) all(ctx context.Context, out []*postrider.Delivery) []*postrider.Delivery {
-	if due := r.narrow && len(out) > 0 && time.Since(r.looked) > subjectsEvery; !r.gap && !due {
+	if due := r.narrow && len(out) > 0 && time.Since(r.looked) >= r.s.subjectsEvery; !r.gap && !due {
 		return out
 	}
 	r.gap, r.looked = false, time.Now()
@@ -54,14 +54,17 @@ func (r *logReader) all(ctx context.Context, out []*postrider.Delivery) []*postr
 }
 
 // filters returns the subjects to read. For a set, these are also all those without a partition, of which it drops the messages of other
-// sets, unless the stream no longer takes such messages and has none after the position: a server needs several times as long to look for
-// two filters as for one.
+// sets, unless the stream no longer takes such messages and has none after the position. It also gets and drops other topics, unless there is
+// only one to read. A server needs several times as long to look for two filters as for one.
 func (r *logReader) filters(ctx context.Context) ([]string, error) {
-	plain := r.s.cfg.filters()
 	if r.set == wholeStream {
-		return plain, nil
+		return r.s.cfg.filters(), nil
 	}
-	filters, both := r.s.cfg.filtersOfSet(digits[r.set:r.set+1]), strings.HasSuffix(r.part.Term, termOfBoth)
+	cfg, both := r.s.cfg, strings.HasSuffix(r.part.Term, termOfBoth)
+	if len(cfg.Topics) > 1 {
+		cfg.Topics = nil
+	}
+	plain, filters := cfg.filters(), cfg.filtersOfSet(digits[r.set:r.set+1])
 	for _, subject := range plain {
 		if both {
 			break
@@ -76,6 +79,15 @@ func (r *logReader) filters(ctx context.Context) ([]string, error) {
 		filters = append(filters, plain...)
 	}
 	return filters, nil
+}
+
+// isOfOtherTopic reports whether a message has a topic that is not to be read.
+func (r *logReader) isOfOtherTopic(subject string) bool {
+	if r.set == wholeStream || len(r.s.cfg.Topics) < 2 {
+		return false // the server knows
+	}
+	topic, _, err := r.s.cfg.topic(subject)
+	return err != nil || !slices.Contains(r.s.cfg.Topics, topic)
 }
 
 // isOfOtherSet reports whether a message without a partition in its subject belongs to another set.

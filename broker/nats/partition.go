@@ -120,21 +120,17 @@ func setNames(stream string) []string {
 	return names
 }
 
-// queueFilters returns the subjects that a durable consumer reads. It asks for no more than information about the stream, since other
-// requests need permissions that users of a durable consumer may lack.
-func (c SubscriberConfig) queueFilters(ctx context.Context, stream jetstream.Stream) ([]string, error) {
-	sets := c.saysSets(stream.CachedInfo().Config)
-	if c.Prefix != "" && !sets {
-		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(c.allPartitioned()))
-		if err != nil {
-			return nil, err
-		}
-		sets = len(info.State.Subjects) > 0
+// queueInSets reports whether a durable consumer has to read messages with a partition too. It asks for no more than information about the
+// stream, since other requests need permissions that users of a durable consumer may lack.
+func (c SubscriberConfig) queueInSets(ctx context.Context, stream jetstream.Stream) (bool, error) {
+	if c.Prefix == "" || c.saysSets(stream.CachedInfo().Config) {
+		return c.saysSets(stream.CachedInfo().Config), nil
 	}
-	if !sets {
-		return c.filters(), nil
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(c.allPartitioned()))
+	if err != nil {
+		return false, err
 	}
-	return c.bothFilters(), nil
+	return len(info.State.Subjects) > 0, nil
 }
 
 // bothFilters returns the subjects with and without a partition.

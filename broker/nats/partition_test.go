@@ -39,7 +39,7 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := make(map[string][]string) // IDs by key
+	want, total := make(map[string][]string), 0 // IDs by key
 	publish := func(partitioned bool) {
 		p, err := natsbroker.New(t.Context(), conn, natsbroker.Config{Stream: "ORDERS", Partitioned: partitioned})
 		if err != nil {
@@ -47,12 +47,11 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 		}
 		var msgs []*postrider.Message
 		for i := range 200 {
-			m := &postrider.Message{ID: postrider.NewID(), Topic: []string{"order.placed", "two words"}[i%2], Type: "t", Key: fmt.Sprint("key", i%40), Payload: []byte("{}")}
-			if i%20 == 0 {
-				m.Key = ""
+			m := orderOf(i)
+			if topics == nil || m.Topic != "other" {
+				want[m.Key] = append(want[m.Key], m.ID)
+				total++
 			}
-			m.FillDefaults("test", time.Now())
-			want[m.Key] = append(want[m.Key], m.ID)
 			msgs = append(msgs, m)
 		}
 		if err := errors.Join(append(p.Publish(t.Context(), msgs), p.Close())...); err != nil {
@@ -60,7 +59,7 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 		}
 	}
 	publish(false)
-	if parts := partitionsOf(t, log); len(parts) != 1 || parts[0].Name != "ORDERS" || !slices.Contains(parts[0].Before, "ORDERS/15") {
+	if parts := partitionsOf(t, log); len(parts) != 1 || parts[0].Name != "ORDERS" || !slices.Contains(parts[0].Parts, "ORDERS/15") {
 		t.Fatalf("partitions are %+v, want the stream", parts)
 	}
 	stream.Subjects = append(stream.Subjects, "ORDERS-p.>")
@@ -80,13 +79,25 @@ func testPartitionsInOrder(t *testing.T, topics []string) {
 				t.Fatal(err)
 			}
 		}
-		checkOrder(t, readPartitions(t, log, 800), want)
+		checkOrder(t, readPartitions(t, log, total, topics...), want)
 		for after, wide := range map[int64]bool{0: true, 800: both} {
 			if filters := filtersAfter(t, js, log, after); slices.ContainsFunc(filters, func(f string) bool { return strings.HasPrefix(f, "ORDERS.") }) != wide {
 				t.Errorf("both kinds %v: a reader after %d has filters %v", both, after, filters)
 			}
 		}
 	}
+}
+
+// orderOf returns a message of one of three topics, some without a key.
+func orderOf(i int) *postrider.Message {
+	m := &postrider.Message{
+		ID: postrider.NewID(), Topic: []string{"order.placed", "two words", "other"}[i%3], Type: "t", Key: fmt.Sprint("key", i%40), Payload: []byte("{}"),
+	}
+	if i%20 == 0 {
+		m.Key = ""
+	}
+	m.FillDefaults("test", time.Now())
+	return m
 }
 
 func checkOrder(t *testing.T, got, want map[string][]string) {
@@ -132,7 +143,7 @@ func partitionsOf(t *testing.T, log postrider.Log) []postrider.LogPartition {
 }
 
 // readPartitions reads all partitions at once until there are n messages, and returns their IDs by key.
-func readPartitions(t *testing.T, log *natsbroker.Subscriber, n int) map[string][]string {
+func readPartitions(t *testing.T, log *natsbroker.Subscriber, n int, topics ...string) map[string][]string {
 	t.Helper()
 	var mu sync.Mutex
 	var readers sync.WaitGroup
@@ -140,7 +151,7 @@ func readPartitions(t *testing.T, log *natsbroker.Subscriber, n int) map[string]
 	ctx, enough := context.WithCancel(t.Context())
 	defer enough()
 	for _, part := range partitionsOf(t, log) {
-		if len(part.Before) != 1 || part.Before[0] != "ORDERS" || !part.Shared {
+		if part.Whole != "ORDERS" || !part.Shared {
 			t.Fatalf("partition %+v does not say what it was", part)
 		}
 		readers.Go(func() {
@@ -168,7 +179,7 @@ func readPartitions(t *testing.T, log *natsbroker.Subscriber, n int) map[string]
 					if last = d.Position.Offset; d.Message == nil {
 						continue
 					}
-					if m := d.Message; m.Topic != "order.placed" && m.Topic != "two words" || m.Key != "" && from[m.Key] != "" && from[m.Key] != part.Name {
+					if m := d.Message; (m.Topic == "other" && topics != nil) || m.Key != "" && from[m.Key] != "" && from[m.Key] != part.Name {
 						t.Errorf("message %+v is in %s; its key was in %s", m, part.Name, from[m.Key])
 					}
 					from[d.Message.Key] = part.Name

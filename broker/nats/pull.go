@@ -3,6 +3,7 @@ package natsbroker
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -36,6 +37,9 @@ func (s *subscription) pull(ctx context.Context, limit int) error {
 		s.open, s.stale = 0, true
 		return postrider.Unavailable(fmt.Errorf("read from NATS: %w", errNotConnected))
 	}
+	if !s.stale && s.untilLook() == 0 {
+		s.look(ctx)
+	}
 	if s.stale {
 		if err := s.renew(ctx); err != nil {
 			return err
@@ -54,6 +58,33 @@ func (s *subscription) pull(ctx context.Context, limit int) error {
 		return postrider.Unavailable(fmt.Errorf("read from NATS: %w", err))
 	}
 	return nil
+}
+
+// filtersEvery is how often a subscription looks whether the stream is to be read in partitions now. A consumer's filters pass messages of
+// other subjects for good.
+const filtersEvery = 10 * time.Second
+
+// untilLook returns how long it is until the next look at the stream. It needs s.mu.
+func (s *subscription) untilLook() time.Duration {
+	if s.s.cfg.Prefix == "" || s.consumer.sets {
+		return math.MaxInt64 // its filters cover all that the stream can have
+	}
+	return max(s.s.filtersEvery-time.Since(s.looked), 0)
+}
+
+// look looks at the stream, and has the consumer checked again if that is to be read otherwise. It needs s.mu, and releases it while it waits.
+func (s *subscription) look(ctx context.Context) {
+	s.looked = time.Now()
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, s.s.cfg.PublishTimeout)
+	defer cancel()
+	sets := false
+	stream, err := s.s.js.Stream(ctx, s.s.cfg.Stream)
+	if err == nil {
+		sets, err = s.s.cfg.queueInSets(ctx, stream)
+	}
+	s.mu.Lock()
+	s.stale = s.stale || sets || err != nil
 }
 
 // renew checks stream and consumer again. If either was recreated under the same name, all deliveries of the old one are
@@ -75,14 +106,15 @@ func (s *subscription) renew(ctx context.Context) error {
 		}
 		return postrider.Unavailable(err)
 	}
-	if found != s.consumer {
+	s.looked = time.Now()
+	if !found.same(s.consumer) {
 		s.s.log.Warn("NATS consumer was recreated; what the stream has is delivered from its beginning", "stream", s.s.cfg.Stream,
 			"consumer", s.s.cfg.Durable)
-		s.consumer, s.open = found, 0
+		s.open = 0
 		s.waiting = s.ofNew(s.waiting)
 		s.lose()
 	}
-	s.last = 0
+	s.consumer, s.last = found, 0
 	return nil
 }
 
@@ -100,7 +132,14 @@ func (s *subscription) ofNew(waiting []arrival) []arrival {
 
 // await waits until there may be messages to take or work to do.
 func (s *subscription) await(ctx context.Context) error {
-	silence := time.NewTimer(pullSilence)
+	s.mu.Lock()
+	wait := pullSilence
+	if s.open > 0 {
+		wait = max(pullSilence-time.Since(s.heard), 0)
+	}
+	wait = min(wait, s.untilLook())
+	s.mu.Unlock()
+	silence := time.NewTimer(wait)
 	defer silence.Stop()
 	select {
 	case <-ctx.Done():

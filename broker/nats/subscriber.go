@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -123,6 +124,10 @@ type Subscriber struct {
 	ownsConn bool
 	caps     postrider.SubscriberCapabilities
 	log      *slog.Logger
+	// How often readers of a set and subscriptions look at the stream's subjects.
+	subjectsEvery, filtersEvery time.Duration
+	// oneLag: there are no consumers that show the lag of sets.
+	oneLag atomic.Bool
 }
 
 var _ postrider.Subscriber = (*Subscriber)(nil)
@@ -169,7 +174,7 @@ func NewSubscriber(ctx context.Context, conn *nats.Conn, cfg SubscriberConfig) (
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
 	}
-	s := &Subscriber{cfg: cfg, conn: conn, js: js, log: cfg.Logger}
+	s := &Subscriber{cfg: cfg, conn: conn, js: js, log: cfg.Logger, subjectsEvery: subjectsEvery, filtersEvery: filtersEvery}
 	stream, err := findStream(ctx, js, cfg.Config)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type subscription struct {
 	mu        sync.Mutex
 	consumer  groupConsumer
 	stale     bool      // check the consumer before the next pull request
+	looked    time.Time // when the stream was looked at last
 	fault     error     // returned by Receive once
 	request   uint64    // number of the last pull request
 	open      int       // how many more messages it may deliver; 0 when it has ended
@@ -60,7 +61,7 @@ var _ postrider.Subscription = (*subscription)(nil)
 func (s *Subscriber) newSubscription(c groupConsumer) (*subscription, error) {
 	sub := &subscription{
 		s: s, inbox: s.conn.NewInbox(), drained: make(chan struct{}), wake: make(chan struct{}, 1), done: make(chan struct{}),
-		consumer: c, unsettled: make(map[*delivery]struct{}),
+		consumer: c, looked: time.Now(), unsettled: make(map[*delivery]struct{}),
 	}
 	var err error
 	if sub.answers, err = s.conn.Subscribe(sub.inbox+".*", sub.arrive); err != nil {

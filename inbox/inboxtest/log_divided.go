@@ -32,8 +32,8 @@ func (l dividedLog) Partitions(ctx context.Context, names ...string) ([]postride
 	var sets []postrider.LogPartition
 	for i := range logSets {
 		set := whole
-		set.Name, set.Number, set.Shared, set.Before = fmt.Sprint(whole.Name, "/", i), i, true, []string{whole.Name}
-		whole.Before = append(whole.Before, set.Name)
+		set.Name, set.Number, set.Shared, set.Whole, set.Parts = fmt.Sprint(whole.Name, "/", i), i, true, whole.Name, nil
+		whole.Parts = append(whole.Parts, set.Name)
 		sets = append(sets, set)
 	}
 	if parts = sets; !divided {
@@ -143,5 +143,56 @@ func logDivided[Tx any](w *world[Tx]) {
 	}
 	for _, key := range keys {
 		w.want("order of key "+key, w.effectsOf(key), order[key])
+	}
+}
+
+// logDividedAndReplaced: after a log was divided, or made whole, it is recreated or loses its tail. The positions from before the division
+// are those of another log, and nobody goes back to them: what is read again later has been forgotten.
+func logDividedAndReplaced[Tx any](w *world[Tx]) {
+	if !w.h.Bubble || w.oneWriter() {
+		return // IDs are removed once a minute
+	}
+	for name, replace := range map[string]func(b *memorybroker.Broker){
+		"recreated":     func(b *memorybroker.Broker) { b.Recreate(topic) },
+		"lost its tail": func(b *memorybroker.Broker) { b.LoseTail(topic, 16) },
+	} {
+		for _, first := range []bool{false, true} {
+			w := newWorld(w.t, w.h)
+			var divided atomic.Bool
+			divided.Store(first)
+			join := func() *process[Tx] {
+				read, err := w.broker.Subscriber(memorybroker.SubscriberConfig{Topics: []string{topic}, Partitions: 1})
+				w.must(err, "subscriber")
+				s := setting[Tx]{reads: dividedLog{read, &divided}}
+				s.cfg.KeepIDs = time.Second
+				return w.start(s)
+			}
+			var want []string
+			send := func(keys string) {
+				want = append(want, w.send(strings.Split(keys, "")...)...)
+				w.untilEffects(want...)
+				w.elapse(5 * time.Minute) // the positions move, and IDs are removed
+			}
+			p := join()
+			for range 8 { // each position has anchors in what is not lost
+				send("abcdefgh")
+			}
+			divided.Store(!first)
+			w.elapse(15 * time.Second)
+			replace(w.broker)
+			w.elapse(15 * time.Second)
+			send("abcd")
+			for _, now := range []bool{!first, first, !first} {
+				p.stop()
+				divided.Store(now)
+				p = join()
+				send("ab")
+				if st := p.Stats(); st.LogsReplaced != 0 || st.Received != 2 {
+					w.t.Errorf("%s, first divided %v, now %v: stats %+v, want that only the two new messages are read", name, first, now, st)
+				}
+			}
+			p.stop()
+			w.wantSet("effects", w.effects(), want)
+		}
 	}
 }

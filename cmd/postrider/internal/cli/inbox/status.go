@@ -144,7 +144,7 @@ func (p commands) showPositions(c consumerStatus) error {
 	t := output.NewTable(p.Stdout, "PARTITION", "UP TO OFFSET", "LAG", "MOVED", "LOG REPLACED", "MISSING", "LAST MISSING")
 	for _, at := range c.Positions {
 		last := ""
-		if at.Missing > 0 {
+		if at.MissingTo > 0 {
 			last = output.Number(at.MissingFrom) + " to " + output.Number(at.MissingTo)
 		}
 		lag := output.Number(at.Lag)
@@ -178,6 +178,9 @@ func consumersOf(ctx context.Context, b *backend.Outbox, name string) ([]consume
 		}
 		for i := range c.Positions {
 			at := &c.Positions[i]
+			if !at.IsCurrent(c.Positions) {
+				continue
+			}
 			st.Positions = append(st.Positions, position{
 				at.Partition, at.Incarnation, at.Offset, at.Lag(), output.Seconds(at.Moved), at.Replaced, at.Missing, at.MissingFrom, at.MissingTo,
 			})

@@ -51,6 +51,25 @@ func TestInboxStatusAsJSONIsThatOfStatus(t *testing.T) {
 	}
 }
 
+// TestInboxStatusOfADividedLog: a position by which nobody reads any more is not shown.
+func TestInboxStatusOfADividedLog(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	in := clitest.Enroll(t, clitest.OpenOutbox(t, url), "view")
+	tx, err := in.Begin(t.Context())
+	clitest.Must(t, err)
+	for _, p := range []store.LogPosition{
+		{Partition: "ORDERS", Number: 1, Offset: 100, End: 150, Divided: true},
+		{Partition: "ORDERS/0", Number: 1, Offset: 150, End: 150, Whole: "ORDERS", From: 1},
+	} {
+		clitest.Must(t, in.MovePosition(t.Context(), tx, "view", p))
+	}
+	clitest.Must(t, in.Commit(t.Context(), tx))
+	out := clitest.OK(t, "inbox", "status", "--store", url)
+	clitest.Contains(t, out, "ORDERS/0")
+	clitest.Lacks(t, out, "ORDERS ")
+}
+
 func TestDeadLettersOfConsumersWereNotPublishedHere(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
