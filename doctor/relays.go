@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/internal/logreader"
 	"github.com/postrider/postrider/internal/plain"
 	"github.com/postrider/postrider/store"
 )
@@ -16,6 +17,7 @@ import (
 type Store interface {
 	store.StatusReader
 	store.Records
+	logreader.Store
 }
 
 // Limits from which something is a finding.
@@ -42,6 +44,7 @@ func Checks(s Store) []Check {
 	}
 	l := &looker{store: s}
 	return append(out,
+		Check{Name: "relay.none", Title: "An outbox with messages has a relay", Run: l.none},
 		l.relays("relay.no_process", "Every relay with undelivered messages has a process", noProcess),
 		l.relays("relay.unowned", "Every partition with undelivered messages has an owner", unowned),
 		l.relays("relay.stalled", "Relays settle what they deliver", stalled),
@@ -296,6 +299,23 @@ func deadLetters(r store.RelayStatus) []Finding {
 			command("when the cause is gone:", "dead redrive --relay %s --yes", r.Name),
 		},
 	}}
+}
+
+// none reports messages that wait for a first relay.
+func (l *looker) none(ctx context.Context) ([]Finding, error) {
+	s, err := l.read(ctx)
+	if err != nil || s.HasRelay() {
+		return nil, err
+	}
+	oldest, err := logreader.Oldest(ctx, l.store)
+	if err != nil || oldest == nil || s.Now.Sub(oldest.CreatedAt) < goneFor {
+		return nil, err
+	}
+	return []Finding{{
+		Level: Fault, Message: fmt.Sprintf("No relay has run on this outbox, and its oldest message was published %s ago.", lasting(s.Now.Sub(oldest.CreatedAt))),
+		Impact: "Nothing is delivered. A new relay begins with the oldest message, unless its Start says something else.",
+		Fix:    []Fix{command("start a relay:", "relay --publisher 'nats://…?stream=…'"), {Text: "or the service that embeds it"}},
+	}}, nil
 }
 
 func (l *looker) untaken(ctx context.Context) (out []Finding, err error) {

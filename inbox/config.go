@@ -49,7 +49,8 @@ type ConsumerConfig struct {
 	// log.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes limit the messages that the consumer holds in memory; the last read may exceed
-	// MaxInFlightBytes. From a log, half as many more are read ahead. Defaults: 1,024 and 16 MiB.
+	// MaxInFlightBytes. From a log, half as many more are read ahead, and a partition is read at most 64 times MaxInFlight messages
+	// beyond the first one that is not settled. Defaults: 1,024 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 
 	// Gate, if not nil, is asked before messages are read, and before any is started; see relay.Config.Gate. The broker's wait for

@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/handlers"
+	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -56,6 +57,7 @@ type Consumer[Tx any] struct {
 	failures  attempt.LogLimit
 	connected atomic.Bool // the last attempt to read from the broker succeeded
 
+	watched  protect.Observer
 	separate atomic.Int64 // how many more batches use savepoints
 	size     batchSize
 }
@@ -314,9 +316,7 @@ func (c *Consumer[Tx]) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		c.endCalls()
-		// The end of Run cancels the relay's calls too, within its own time limit; nothing here waits for that any
-		// longer.
-		_ = c.retries.Stop(ctx)
+		_ = c.retries.Stop(ctx) // ctx has ended: its calls are cancelled at once
 		<-c.done
 		return ctx.Err()
 	}

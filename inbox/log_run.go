@@ -21,6 +21,9 @@ const (
 	lookEvery, storeEvery = 5 * time.Second, time.Minute
 	// readLimit is the largest number of messages that are read at once.
 	readLimit = 512
+	// readAhead is how far a partition is read beyond its first message that is not settled, in messages for each that MaxInFlight
+	// allows. It bounds what a slow handler makes the consumer remember, and read again after a crash.
+	readAhead = 64
 )
 
 // errReplaced: the log is another one, or has lost its tail.
@@ -190,6 +193,7 @@ func (r *logRun[Tx]) hasNoticed() bool {
 // pass passes on what a reader returns until it fails, and reports whether there was anything.
 func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postrider.LogReader) (read bool, err error) {
 	for {
+		session.wait(ctx, readAhead*r.src.c.cfg.MaxInFlight)
 		limit, bytes := r.src.share()
 		deliveries, err := reader.Read(ctx, limit, bytes)
 		if err != nil {

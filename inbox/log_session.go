@@ -23,6 +23,7 @@ type logSession struct {
 	running  int  // transactions
 	idle     chan struct{}
 	open     []*logEntry        // in the order of offsets; the first is not settled
+	room     chan struct{}      // not nil while wait waits
 	at, head postrider.Position // everything up to at is settled; head was read last
 	gaps     []logGap           // since the last look at the log
 }
@@ -191,6 +192,30 @@ func (s *logSession) advance() {
 		s.at = s.open[0].at
 		s.open[0] = nil
 		s.open = s.open[1:]
+		if s.room != nil {
+			close(s.room)
+			s.room = nil
+		}
+	}
+}
+
+// wait waits until there are fewer than most messages from the first that is not settled on, or ctx ends.
+func (s *logSession) wait(ctx context.Context, most int) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		if len(s.open) < most {
+			s.mu.Unlock()
+			return
+		}
+		if s.room == nil {
+			s.room = make(chan struct{})
+		}
+		room := s.room
+		s.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+		}
 	}
 }
 

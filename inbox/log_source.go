@@ -363,8 +363,10 @@ func (s watchedStore[Tx]) Release(ctx context.Context, name string, leases []sto
 	return s.parkedStore.Release(ctx, name, leases)
 }
 
-// Leave implements store.Leases. It waits for the consumer's transactions, which takes up to its StopTimeout.
+// Leave implements store.Leases. It waits for the consumer's transactions, which takes up to its StopTimeout. A relay that cannot go on
+// leaves by itself, and ends the consumer.
 func (s watchedStore[Tx]) Leave(ctx context.Context, name string, owner store.Owner) error {
+	s.src.c.endLife()
 	<-s.src.finished
 	ctx = context.WithoutCancel(ctx)
 	stopping, cancel := context.WithTimeout(ctx, closeTimeout)

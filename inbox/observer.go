@@ -11,7 +11,7 @@ import (
 // outcomes translates the result of a transaction.
 var outcomes = map[end]observe.Outcome{
 	applied: observe.Applied, duplicate: observe.Duplicate, skipped: observe.Skipped,
-	parkedFailed: observe.Parked, parkedQueued: observe.Parked, deadLettered: observe.DeadLettered,
+	parkedFailed: observe.Parked, parkedQueued: observe.Parked, deadLettered: observe.DeadLettered, discarded: observe.Discarded,
 }
 
 // observedTransact is transact, with the observer.
@@ -26,7 +26,7 @@ func (c *Consumer[Tx]) observedTransact(ctx context.Context, batch []*item) resu
 		for i, it := range batch {
 			msgs[i] = it.msg
 		}
-		ctx = o.Processing(ctx, msgs)
+		c.watched.Call(c.cfg.Logger, func() { ctx = o.Processing(ctx, msgs) }, "consumer", c.cfg.Name)
 	}
 	res := c.transact(ctx, batch)
 	if o.Processed == nil {
@@ -36,12 +36,12 @@ func (c *Consumer[Tx]) observedTransact(ctx context.Context, batch []*item) resu
 	if res.err == nil {
 		for _, it := range batch {
 			r := observe.Result{Message: it.msg, Outcome: outcomes[res.ends[it]]}
-			if r.Outcome == observe.DeadLettered {
+			if r.Outcome == observe.DeadLettered || r.Outcome == observe.Discarded {
 				r.Reason = it.fate.reason
 			}
 			p.Results = append(p.Results, r)
 		}
 	}
-	o.Processed(ctx, p)
+	c.watched.Call(c.cfg.Logger, func() { o.Processed(ctx, p) }, "consumer", c.cfg.Name)
 	return res
 }

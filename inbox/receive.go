@@ -198,25 +198,42 @@ func (c *Consumer[Tx]) extendLoop(ctx context.Context) {
 	}
 	third := max(c.caps.AckWait/3, time.Millisecond)
 	for failing := false; attempt.Sleep(ctx, third/2); {
-		now := time.Now()
-		var old []*item
-		c.mu.Lock()
-		for it := range c.inMemory {
-			if now.Sub(it.extended) >= third/2 {
-				it.extended = now
-				old = append(old, it)
-			}
-		}
-		c.mu.Unlock()
-		var failed error
-		for _, it := range old {
-			if err := it.delivery.Extend(ctx); err != nil && ctx.Err() == nil {
-				failed = err
-			}
-		}
+		failed := c.extend(ctx, third)
 		if failed != nil && !failing {
 			c.cfg.Logger.Warn("the broker gives no more time; messages may be redelivered", "consumer", c.cfg.Name, "error", failed)
 		}
 		failing = failed != nil
 	}
+}
+
+// extend extends the wait for the messages whose last extension is older than half of within, for as long as within. It takes up
+// those that it did not reach the next time, and returns an error of the broker.
+func (c *Consumer[Tx]) extend(ctx context.Context, within time.Duration) (failed error) {
+	now := time.Now()
+	var old []*item
+	c.mu.Lock()
+	for it := range c.inMemory {
+		if now.Sub(it.extended) >= within/2 {
+			old = append(old, it)
+		}
+	}
+	c.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for _, it := range old {
+		err := it.delivery.Extend(bounded)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			failed = err
+		}
+		if bounded.Err() != nil {
+			return failed
+		}
+		c.mu.Lock()
+		it.extended = now
+		c.mu.Unlock()
+	}
+	return failed
 }

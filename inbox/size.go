@@ -44,7 +44,7 @@ func (s *batchSize) fitted(n int, took time.Duration, most int) {
 	switch {
 	case int64(n) != fits:
 	case took < growBelow && n < most:
-		s.fits.CompareAndSwap(fits, 2*fits)
+		s.fits.CompareAndSwap(fits, min(2*fits, int64(most)))
 	case took > shrinkAbove && n > firstFit:
 		s.fits.CompareAndSwap(fits, max(fits/2, firstFit))
 	}

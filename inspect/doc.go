@@ -14,19 +14,19 @@
 // An Explanation has one [Place] for each relay and consumer, and the place has one [State]:
 //
 //	state                | the message                                             | next
-//	waiting              | is in the log, after the cursor                         | delivery, process
+//	waiting              | is in the log, after the cursor                         | delivery, process, answer
 //	delivered_or_skipped | is at or before the cursor                              | nothing
 //	not_taken            | has a topic that the relay does not take                | nothing
 //	not_begun            | is in a partition where the relay has no cursor yet     | process
-//	blocking             | failed and holds its key                                | attempt, process
+//	blocking             | failed and holds its key                                | attempt, process, answer
 //	queued               | follows the blocking message of its held key            | turn, decision, process
-//	parked               | waits for its own time                                  | attempt, process
+//	parked               | waits for its own time                                  | attempt, process, answer
 //	dead                 | is an open dead letter                                  | decision
 //	discarded            | is a discarded dead letter                              | nothing
 //	delivered            | was redriven, and has been delivered or processed since | nothing
 //	unknown              | is not in the log, or the consumer reads a broker       | unknown
 //
-// A key is held, not_held or not_begun. A relay or consumer is idle, working, stopped or paused.
+// A key is held, not_held or not_begun. A relay or consumer is idle, working, stopped, paused or down.
 //
 // # JSON
 //

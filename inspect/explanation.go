@@ -84,6 +84,8 @@ type Place struct {
 	Topics []string `json:"topics,omitempty"`
 	// Paused is the pause of the relay or consumer in effect, nil if there is none.
 	Paused *store.Pause `json:"paused,omitempty"`
+	// Down says since when the relay's destination does not answer, and why; nil if it answers, or if that is not known.
+	Down *Outage `json:"down,omitempty"`
 	// Next says what happens next without anybody's help, Actions what an operator can do.
 	Next    Next     `json:"next"`
 	Actions []Action `json:"actions,omitempty"`
@@ -101,6 +103,14 @@ type Place struct {
 	Recorded []Attempt `json:"recorded_attempts,omitempty"`
 	// Load counts what there is to do. Key and Relay set it.
 	Load *Load `json:"load,omitempty"`
+}
+
+// Outage is a destination that does not answer, as the relay's processes last reported it.
+type Outage struct {
+	Since time.Time `json:"since"`
+	// Cause is the error of the last call; NextTry is when the relay tries the destination again.
+	Cause   string    `json:"cause"`
+	NextTry time.Time `json:"next_try"`
 }
 
 // Ahead is a number of messages. It is exact unless AtLeast or AtMost is set.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
@@ -36,6 +37,7 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 	if q != nil {
 		p.Owner = q.Owner
 	}
+	p.Down = outage(r, status.Now)
 	h, _, err := held.New(s).ShowHeld(ctx, r.Name, key, 0)
 	switch {
 	case err == nil:
@@ -51,7 +53,7 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 	default:
 		p.State = NotHeld
 		p.await(Next{Code: NextDelivery}, "", "")
-		if p.Owner != "" && p.Paused == nil {
+		if p.Owner != "" && p.Paused == nil && p.Down == nil {
 			p.Next.Text = p.Owner + " works on it"
 		}
 	}
@@ -88,11 +90,11 @@ func Relay(ctx context.Context, s store.StatusReader, name string) (Explanation,
 	if i < 0 {
 		return Explanation{}, fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
 	}
-	return Explanation{Now: status.Now, Relay: name, Places: []Place{relayPlace(status.Relays[i])}}, nil
+	return Explanation{Now: status.Now, Relay: name, Places: []Place{relayPlace(status.Relays[i], status.Now)}}, nil
 }
 
-func relayPlace(r store.RelayStatus) Place {
-	p := Place{Name: r.Name, Kind: r.Kind, Topics: r.Topics, Paused: r.Paused}
+func relayPlace(r store.RelayStatus, now time.Time) Place {
+	p := Place{Name: r.Name, Kind: r.Kind, Topics: r.Topics, Paused: r.Paused, Down: outage(r, now)}
 	p.Load = &Load{
 		Backlog: r.Backlog, BacklogAgeSeconds: r.Age.Seconds(), Dead: r.Dead, Parked: r.Parked, Held: r.Held,
 		OldestParkedSeconds: r.OldestParked.Seconds(),
@@ -114,6 +116,9 @@ func relayPlace(r store.RelayStatus) Place {
 	case p.Load.Processes == 0:
 		p.State, p.Next = Stopped, Next{Code: NextProcess, Text: "nothing until a process runs"}
 		p.Actions = []Action{{Kind: ActionStart, Relay: r.Name}}
+	case p.Down != nil:
+		p.State, p.Since = Down, p.Down.Since
+		p.down()
 	default:
 		p.State, p.Next = Working, Next{Code: NextDelivery, Text: "its processes continue"}
 	}

@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,7 @@ func TestStatesOfARelay(t *testing.T) {
 	}{
 		"idle":                               {func(b bundle) { b.settle("r", deliver) }, inspect.Idle, inspect.NextNothing, inspect.Load{}},
 		"working":                            {func(b bundle) { b.lease("r", worker); b.publish("", "m-1") }, inspect.Working, inspect.NextDelivery, inspect.Load{Backlog: store.Count{N: 1}, Processes: 1}},
+		"down":                               {func(b bundle) { b.lease("r", ofDownDestination()); b.publish("", "m-1") }, inspect.Down, inspect.NextAnswer, inspect.Load{Backlog: store.Count{N: 1}, Processes: 1}},
 		"stopped":                            {func(b bundle) { b.publish("k", "m-1"); b.settle("r", hold) }, inspect.Stopped, inspect.NextProcess, inspect.Load{Parked: store.Count{N: 1}, Held: store.Count{N: 1}}},
 		"a consumer that has parked nothing": {func(b bundle) { b.enroll("r", nil) }, inspect.Idle, inspect.NextNothing, inspect.Load{}},
 	}
@@ -97,4 +99,34 @@ func TestStatesOfARelay(t *testing.T) {
 	if _, err := inspect.Relay(t.Context(), setup(t), "r"); !errors.Is(err, store.ErrUnknownRelay) {
 		t.Errorf("an unknown relay: %v", err)
 	}
+}
+
+// ofDownDestination is a process whose destination does not answer.
+func ofDownDestination() store.Owner {
+	o := worker
+	o.Destination = store.Destination{State: store.DestinationDown, For: time.Minute, Error: "webhook answered 503", NextTry: 2 * time.Second}
+	return o
+}
+
+// TestExplainsAnOutage: a relay, a message and a key that wait for a destination say so, since when, why, and when it is tried again.
+func TestExplainsAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.lease("r", ofDownDestination())
+		b.publish("k", "m-1")
+		message, err := inspect.Message(t.Context(), b, "m-1")
+		b.must(err)
+		key, err := inspect.Key(t.Context(), b, "k")
+		b.must(err)
+		relay, err := inspect.Relay(t.Context(), b, "r")
+		b.must(err)
+		for what, e := range map[string]inspect.Explanation{"message": message, "key": key, "relay": relay} {
+			p := place(t, e, "r")
+			if p.Next.Code != inspect.NextAnswer || !p.Next.At.Equal(e.Now.Add(2*time.Second)) || !strings.Contains(p.Next.Text, "webhook answered 503") ||
+				p.Down == nil || !p.Down.Since.Equal(e.Now.Add(-time.Minute)) {
+				t.Errorf("%s: %+v, down %+v", what, p.Next, p.Down)
+			}
+		}
+	})
 }

@@ -162,7 +162,7 @@ func (l *located) partition() int {
 
 // whole explains what concerns the message as a whole.
 func (l *located) whole(e *Explanation) {
-	if !slices.ContainsFunc(l.status.Relays, func(r store.RelayStatus) bool { return r.Kind == store.KindRelay }) {
+	if !l.status.HasRelay() {
 		if l.inLog {
 			e.Next = &Next{Code: NextProcess, Text: "no relay has run on this outbox yet"}
 			e.Actions = []Action{{Kind: ActionStart}}

@@ -21,6 +21,7 @@ func (l *located) place(ctx context.Context, r store.RelayStatus) (Place, error)
 	if partition != nil {
 		p.Owner = partition.Owner
 	}
+	p.Down = outage(r, l.status.Now)
 	var err error
 	if p.Redrives, err = l.redrives(ctx, own); err != nil {
 		return p, err
@@ -235,6 +236,9 @@ func (p *Place) await(next Next, text, done string) {
 	case p.Owner == "":
 		next.Code, who = NextProcess, nobody
 		p.Actions = append(p.Actions, Action{Kind: ActionStart, Relay: p.Name})
+	case p.Down != nil:
+		p.down()
+		return
 	case done != "":
 		who = fmt.Sprintf("it is %s when its turn comes, by %s", done, p.Owner)
 	}
@@ -260,6 +264,24 @@ func (p *Place) paused() {
 		Text: fmt.Sprintf("nothing until %s is resumed%s; %s paused it: %s", p.Name, until, p.Paused.By, p.Paused.Reason),
 	}
 	p.Actions = append(p.Actions, Action{Kind: ActionResume, Relay: p.Name})
+}
+
+// outage describes the destination of a relay that is down, as of now; nil for all others.
+func outage(r store.RelayStatus, now time.Time) *Outage {
+	d := r.DestinationOf()
+	if d.State != store.DestinationDown {
+		return nil
+	}
+	return &Outage{Since: now.Add(-d.For), Cause: d.Error, NextTry: now.Add(max(d.NextTry, 0))}
+}
+
+// down sets what happens next while the destination does not answer.
+func (p *Place) down() {
+	p.Next = Next{
+		Code: NextAnswer, At: p.Down.NextTry,
+		Text: fmt.Sprintf("nothing until the destination answers, which is down since %s; it is tried at %s: %s",
+			p.Down.Since.UTC().Format(time.RFC3339), p.Down.NextTry.UTC().Format(time.RFC3339), p.Down.Cause),
+	}
 }
 
 // nobody describes a partition without an owner.

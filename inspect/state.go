@@ -33,6 +33,7 @@ const (
 	Working State = "working" // it has something to do and a process that does it
 	Stopped State = "stopped" // it has something to do and no process
 	Paused  State = "paused"  // an operator has paused it
+	Down    State = "down"    // it has something to do, and its destination does not answer
 )
 
 // NextCode says what happens next without anybody's help.
@@ -46,6 +47,7 @@ const (
 	NextTurn     NextCode = "turn"     // it follows the messages ahead of it
 	NextProcess  NextCode = "process"  // nothing until a process of the relay or consumer runs, and not before Next.At
 	NextDecision NextCode = "decision" // nothing until somebody decides
+	NextAnswer   NextCode = "answer"   // nothing until the destination answers, which the relay tries at Next.At
 	NextDrop     NextCode = "drop"     // every relay skips it, and it is dropped with the log's retention
 	NextUnknown  NextCode = "unknown"
 )

@@ -29,7 +29,7 @@ type Processed struct {
 type Result struct {
 	Message *postrider.Message
 	Outcome Outcome
-	// Reason says why it was dead-lettered.
+	// Reason says why it was dead-lettered or discarded.
 	Reason string
 }
 
@@ -43,4 +43,5 @@ const (
 	Skipped      Outcome = "skipped"
 	Parked       Outcome = "parked"
 	DeadLettered Outcome = "dead"
+	Discarded    Outcome = "discarded" // its dead letter is on record only
 )

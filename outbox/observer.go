@@ -16,7 +16,7 @@ func (o *Outbox[Tx]) publishing(ctx context.Context, msgs []*postrider.Message) 
 	}
 	began := time.Now()
 	if watch.Publishing != nil {
-		ctx = watch.Publishing(ctx, msgs)
+		o.watched.Call(o.config.Logger, func() { ctx = watch.Publishing(ctx, msgs) }, "source", o.config.Source)
 	}
 	return ctx, func(ready []*postrider.Message, err error) {
 		if watch.Published == nil {
@@ -25,6 +25,7 @@ func (o *Outbox[Tx]) publishing(ctx context.Context, msgs []*postrider.Message) 
 		if err != nil && len(ready) == 0 {
 			ready = msgs
 		}
-		watch.Published(ctx, observe.Published{Messages: ready, Took: time.Since(began), Err: err})
+		p := observe.Published{Messages: ready, Took: time.Since(began), Err: err}
+		o.watched.Call(o.config.Logger, func() { watch.Published(ctx, p) }, "source", o.config.Source)
 	}
 }

@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/store"
 )
 
 // Outbox publishes messages in transactions of type Tx, e.g. pgx.Tx or *sql.Tx. It is safe for concurrent use.
 type Outbox[Tx any] struct {
-	store  store.Outbox[Tx]
-	config Config
-	limits postrider.Limits
+	store   store.Outbox[Tx]
+	config  Config
+	limits  postrider.Limits
+	watched protect.Observer
 
 	hasBefore, hasAfter, hasAfterCommit bool // whether any hook has these functions
 }
@@ -136,6 +138,9 @@ func (o *Outbox[Tx]) PublishSeq(ctx context.Context, tx Tx, seq iter.Seq2[*postr
 			return written, err
 		}
 		chunk, bytes = chunk[:0], 0
+	}
+	if len(chunk) == 0 {
+		return written, nil
 	}
 	n, err := o.publishChunk(ctx, tx, &p, chunk)
 	return written + n, err

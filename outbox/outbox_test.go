@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/store"
 )
 
@@ -347,3 +348,34 @@ func (nothing) Insert(context.Context, *int, []*postrider.Message) error        
 func (nothing) Written(_ context.Context, _ *int, ids []string) ([]string, error) { return ids, nil }
 func (nothing) Published(context.Context, *int) ([]*postrider.Message, error)     { return nil, nil }
 func (nothing) Wake()                                                             {}
+
+type spanKey struct{}
+
+// spans injects the number of the span in a context.
+type spans struct{}
+
+func (spans) Inject(ctx context.Context, headers map[string]string) {
+	headers["span"] = fmt.Sprint(ctx.Value(spanKey{}))
+}
+
+func (spans) Extract(ctx context.Context, _ map[string]string) context.Context { return ctx }
+
+// TestPublishSeqIsObservedByChunk: the messages of a chunk belong to the span of the call that writes it. A stream that ends
+// with a chunk has no empty one.
+func TestPublishSeqIsObservedByChunk(t *testing.T) {
+	t.Parallel()
+	began := 0
+	b := setup(t, Config{Propagator: spans{}, Observer: &observe.Outbox{
+		Publishing: func(ctx context.Context, _ []*postrider.Message) context.Context {
+			began++
+			return context.WithValue(ctx, spanKey{}, began)
+		},
+	}})
+	into := &tx{}
+	if _, err := b.PublishSeq(t.Context(), into, seqOf(slices.Repeat([]*postrider.Message{{Type: "t"}}, 2000)...)); err != nil {
+		t.Fatal(err)
+	}
+	if first, last := into.msgs[0].Headers["span"], into.msgs[1999].Headers["span"]; began != 2 || first != "1" || last != "2" {
+		t.Errorf("%d calls; the first message belongs to span %s, the last to %s", began, first, last)
+	}
+}

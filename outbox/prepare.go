@@ -32,16 +32,16 @@ func (o *Outbox[Tx]) preparation(ctx context.Context) preparation[Tx] {
 	if p.handled != nil {
 		p.actor = p.handled.Headers[postrider.Actor.Name()]
 	}
-	if o.config.Propagator != nil {
-		p.injected = make(map[string]string)
-		o.config.Propagator.Inject(ctx, p.injected)
-	}
 	return p
 }
 
 // add returns complete, checked copies of msgs, without those that a hook suppressed; err says whether they may be
 // written.
 func (p *preparation[Tx]) add(ctx context.Context, msgs []*postrider.Message) []*postrider.Message {
+	if propagator := p.outbox.config.Propagator; propagator != nil {
+		p.injected = make(map[string]string)
+		propagator.Inject(ctx, p.injected)
+	}
 	copies := make([]postrider.Message, len(msgs))
 	ready := make([]*postrider.Message, 0, len(msgs))
 	if !p.discardIDs {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga/internal/machine"
@@ -36,6 +37,7 @@ type Engine[Tx any] struct {
 	waiters waiters
 	sources sources
 	process string // names this process in reports
+	watched protect.Observer
 
 	mu        sync.Mutex
 	sagas     map[string]map[int]*machine.Definition // by name and version

@@ -166,7 +166,7 @@ func (e *Engine[Tx]) notFound(m *postrider.Message) error {
 		return postrider.Snooze(min(earlyWait, e.cfg.EarlyFor))
 	}
 	if o := e.cfg.Observer; o != nil && o.NotFound != nil {
-		o.NotFound(e.cfg.Name)
+		e.watched.Call(e.cfg.Logger, func() { o.NotFound(e.cfg.Name) }, "engine", e.cfg.Name)
 	}
 	return postrider.Dead(ReasonNotFound, fmt.Errorf("engine %s has no instance %q (run %q)", e.cfg.Name, m.Headers[headerID], m.Headers[headerRun]))
 }

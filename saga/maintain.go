@@ -47,7 +47,7 @@ func (e *Engine[Tx]) maintain(ctx context.Context) {
 		if e.cfg.KeepEnded < 0 {
 			return
 		}
-		err := purge(ctx, func() (int, error) { return e.store.PurgeSagas(ctx, e.cfg.KeepEnded, purgeBatch) })
+		err := purge(ctx, func() (int, error) { return e.store.PurgeSagas(ctx, e.cfg.Name, e.cfg.KeepEnded, purgeBatch) })
 		if err != nil && ctx.Err() == nil {
 			e.cfg.Logger.Warn("saga: old instances could not be removed, which is tried again", "engine", e.cfg.Name, "error", err)
 		}

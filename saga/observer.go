@@ -31,5 +31,5 @@ func (e *Engine[Tx]) observe(t *transition) {
 			told.Since[i] = t.age - st.Since
 		}
 	}
-	o.Transitioned(told)
+	e.watched.Call(e.cfg.Logger, func() { o.Transitioned(told) }, "engine", e.cfg.Name)
 }

@@ -43,7 +43,7 @@ func (e *Engine[Tx]) create(ctx context.Context, tx Tx, t *transition) (Started,
 	}
 	if found.Saga != t.identity.Saga || state.Input != t.before.State.Input {
 		if o := e.cfg.Observer; o != nil && o.Conflicted != nil {
-			o.Conflicted(t.identity.Saga)
+			e.watched.Call(e.cfg.Logger, func() { o.Conflicted(t.identity.Saga) }, "engine", e.cfg.Name)
 		}
 		return Started{ID: found.ID}, fmt.Errorf("instance %s: %w", found.ID, ErrConflict)
 	}

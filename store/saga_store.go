@@ -84,11 +84,11 @@ type SagaMaintenance interface {
 	// ReportSagas stores definitions that are new, and that this process of the engine has these and no others. The report
 	// expires after ttl. Processes report when they start and then regularly; with no definitions, one takes its report back.
 	ReportSagas(ctx context.Context, engine, process string, definitions []SagaDefinition, ttl time.Duration) error
-	// PurgeSagas removes up to limit instances that no other instance started and that completed or were compensated at
+	// PurgeSagas removes up to limit instances of an engine that no other instance started and that completed or were compensated at
 	// least this long ago, oldest first, together with the instances they started, their history, aliases and labels. It keeps an instance
 	// while one that it started, directly or not, has not ended or was abandoned. It returns how many it removed, without
 	// those that they started.
-	PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (int, error)
+	PurgeSagas(ctx context.Context, engine string, endedFor time.Duration, limit int) (int, error)
 	// PurgeSagaRecords removes up to limit records of a participant that were last saved at least this long ago, oldest first, and
 	// returns how many. It keeps those that are SagaStepDone and not Closed.
 	PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -39,6 +40,11 @@ type TableSize struct {
 
 // TableFile stands for the whole file of a database that does not know the sizes of its tables.
 const TableFile = "file"
+
+// HasRelay reports whether a relay, other than a consumer's, is known.
+func (s *Status) HasRelay() bool {
+	return slices.ContainsFunc(s.Relays, func(r RelayStatus) bool { return r.Kind == KindRelay })
+}
 
 // NobodyTakes reports whether no relay takes messages of a topic, by the filters in effect.
 func (s *Status) NobodyTakes(topic string) bool {

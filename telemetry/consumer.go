@@ -143,7 +143,7 @@ func (t *Telemetry) WatchConsumer(storeName string, c Counters) (stop func()) {
 	return t.source(func(r *reading) {
 		s := c.Stats()
 		for outcome, n := range map[string]int64{
-			"applied": s.Applied, "duplicate": s.Duplicates, "skipped": s.Skipped, "parked": s.Parked, "dead": s.Dead,
+			"applied": s.Applied, "duplicate": s.Duplicates, "skipped": s.Skipped, "parked": s.Parked, "dead": s.Dead, "discarded": s.Discarded,
 			"lost": s.Lost, "unacknowledged": s.Unacknowledged,
 		} {
 			r.set("postrider_consumer_messages_total", float64(n), and(labels, outcome)...)

@@ -132,7 +132,7 @@ var relayMetrics = []Metric{
 }
 
 var consumerMetrics = []Metric{
-	readCounter("postrider_consumer_messages_total", and(ofConsumer, "outcome"), "Deliveries by outcome: applied, duplicate, skipped, parked, dead, lost, unacknowledged."),
+	readCounter("postrider_consumer_messages_total", and(ofConsumer, "outcome"), "Deliveries by outcome: applied, duplicate, skipped, parked, dead, discarded, lost, unacknowledged."),
 	readCounter("postrider_consumer_failed_attempts_total", ofConsumer, "Failed attempts, of parked messages too."),
 	readCounter("postrider_consumer_logs_replaced_total", ofConsumer, "How often the log of the source was another one than before: recreated, or without the end that was consumed."),
 	readCounter("postrider_consumer_missing_messages_total", ofConsumer, "Offsets of a log that the broker removed before they were read, by any process. Take the maximum over the processes."),

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -185,4 +186,22 @@ func (r *Reader) Next(ctx context.Context) (records []store.Entry, more bool, er
 	}
 	slices.SortStableFunc(records, func(a, b store.Entry) int { return cmp.Compare(a.Message.Sequence, b.Message.Sequence) })
 	return records, more, nil
+}
+
+// Oldest returns the oldest message of the log, nil if it has none.
+func Oldest(ctx context.Context, s Store) (*postrider.Message, error) {
+	r, err := FromOldest(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	batches, err := r.fetch(ctx, r.cursors, 1)
+	var oldest *postrider.Message
+	for _, b := range batches {
+		for _, e := range b.Entries {
+			if m := e.Message; oldest == nil || m.Sequence < oldest.Sequence {
+				oldest = m
+			}
+		}
+	}
+	return oldest, err
 }

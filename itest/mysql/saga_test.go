@@ -59,7 +59,7 @@ func TestSagasAreFoundByAnIndex(t *testing.T) { //nolint:tparallel // its subtes
 		"child":   {list(store.SagaFilter{ParentRun: "r"}), "postrider_sagas s", "postrider_sagas_children"},
 		"label":   {list(store.SagaFilter{Labels: map[string]string{"customer": "1"}}), "postrider_saga_labels l", "postrider_saga_labels_value"},
 		"by ID":   {func(ctx context.Context) error { _, err := s.SagasByID(ctx, []string{"run-000001"}); return err }, "postrider_sagas s", "postrider_sagas_id"},
-		"purge":   {func(ctx context.Context) error { _, err := s.PurgeSagas(ctx, time.Hour, 10); return err }, "postrider_sagas FORCE", "postrider_sagas_purge"},
+		"purge":   {func(ctx context.Context) error { _, err := s.PurgeSagas(ctx, "e", time.Hour, 10); return err }, "postrider_sagas FORCE", "postrider_sagas_purge"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			queries = nil

@@ -54,7 +54,7 @@ func TestSagasAreFoundByAnIndex(t *testing.T) {
 		"children":     {list(store.SagaFilter{ParentRun: "r"}), "USING INDEX postrider_sagas_children (parent_run=?)"},
 		"label":        {list(store.SagaFilter{Labels: map[string]string{"a": "b"}}), "USING COVERING INDEX postrider_saga_labels_value (name=? AND value=?"},
 		"by ID":        {func() error { _, err := s.SagasByID(ctx, []string{"a"}); return err }, "USING INDEX postrider_sagas_id (id=?)"},
-		"purge":        {func() error { _, err := s.PurgeSagas(ctx, time.Hour, 10); return err }, "USING INDEX postrider_sagas_purge (purge_from<?)"},
+		"purge":        {func() error { _, err := s.PurgeSagas(ctx, "e", time.Hour, 10); return err }, "USING INDEX postrider_sagas_purge (engine=? AND purge_from<?)"},
 	} {
 		plans = nil
 		if err := tt.read(); err != nil {

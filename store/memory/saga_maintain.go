@@ -63,14 +63,14 @@ func (s *Store) SagaDefinitions(ctx context.Context) ([]store.SagaDefinition, er
 }
 
 // PurgeSagas implements store.SagaMaintenance. It skips instances that a transaction has locked.
-func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (int, error) {
+func (s *Store) PurgeSagas(ctx context.Context, engine string, endedFor time.Duration, limit int) (int, error) {
 	return do(ctx, s, "PurgeSagas", func(db *database) (int, error) {
 		children := make(map[string][]*sagaRow)
 		var roots []*sagaRow
 		for _, row := range db.sagas.rows {
 			if row.ParentRun != "" {
 				children[row.ParentRun] = append(children[row.ParentRun], row)
-			} else if stored.Purgeable(row.Status) && now().Sub(row.EndedAt) >= endedFor {
+			} else if row.Engine == engine && stored.Purgeable(row.Status) && now().Sub(row.EndedAt) >= endedFor {
 				roots = append(roots, row)
 			}
 		}

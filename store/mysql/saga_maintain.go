@@ -58,8 +58,8 @@ func (s *Store) SagaDefinitions(ctx context.Context) (out []store.SagaDefinition
 }
 
 const (
-	// oldSagasSQL: ?1 age, ?2 and ?3 the end and run of the last one before, ?4 limit.
-	oldSagasSQL = `SELECT run, purge_from FROM {prefix}sagas FORCE INDEX ({prefix}sagas_purge) WHERE purge_from <= {now} - ?1
+	// oldSagasSQL: ?1 age, ?2 and ?3 the end and run of the last one before, ?4 limit, ?5 engine.
+	oldSagasSQL = `SELECT run, purge_from FROM {prefix}sagas FORCE INDEX ({prefix}sagas_purge) WHERE engine = ?5 AND purge_from <= {now} - ?1
 		AND (purge_from, run) > (?2, ?3) AND purge_from >= ?2 ORDER BY purge_from, run LIMIT ?4`
 	childrenSQL  = `SELECT run, parent_run FROM {prefix}sagas WHERE parent_run IN ?`
 	lockRunsSQL  = `SELECT run FROM {prefix}sagas FORCE INDEX (PRIMARY) WHERE run IN ? AND status IN ('completed', 'compensated') FOR UPDATE SKIP LOCKED`
@@ -68,14 +68,14 @@ const (
 
 // PurgeSagas implements store.SagaMaintenance. An instance stays if one of those that it started, directly or not, must be kept or
 // is locked.
-func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (n int, err error) {
+func (s *Store) PurgeSagas(ctx context.Context, engine string, endedFor time.Duration, limit int) (n int, err error) {
 	err = s.write(ctx, "purge sagas", func(t txn) error {
 		n = 0
 		var end int64
 		run := ""
 		for n < limit {
 			var roots []string
-			err := t.each(ctx, oldSagasSQL, []any{endedFor.Microseconds(), end, run, limit - n}, func(rows *sql.Rows) error {
+			err := t.each(ctx, oldSagasSQL, []any{endedFor.Microseconds(), end, run, limit - n, engine}, func(rows *sql.Rows) error {
 				err := rows.Scan(&run, &end)
 				roots = append(roots, run)
 				return err

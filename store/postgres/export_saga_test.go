@@ -25,7 +25,7 @@ func (s *Store) ExplainSagas(ctx context.Context, lists map[string]store.SagaFil
 	}
 	explain("count", txPlanSQL, countSagasSQL, 0)
 	explain("by ID", txPlanSQL, sagaSummarySQL+`where s.id = any($1::text::text[])`, 1)
-	explain("purge", settlePlanSQL, lockOldSagasSQL, 2)
+	explain("purge", settlePlanSQL, lockOldSagasSQL, 3)
 	explain("purge records", settlePlanSQL, purgeRecordsSQL, 3)
 	const none = `select 1`
 	explain("load", none, loadSagasSQL, 1)

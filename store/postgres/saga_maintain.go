@@ -71,10 +71,11 @@ func (s *Store) SagaDefinitions(ctx context.Context) ([]store.SagaDefinition, er
 }
 
 const (
-	// lockOldSagasSQL locks the instances to purge: those that ended $1 microseconds ago or before, $2 at most. It leaves out those
+	// lockOldSagasSQL locks the instances to purge: those of the engine $3 that ended $1 microseconds ago or before, $2 at
+	// most. It leaves out those
 	// that others have locked, and those that have started one that must be kept.
 	lockOldSagasSQL = `
-select r.run from {sagas} r where r.purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond' and not exists (
+select r.run from {sagas} r where r.engine = $3 and r.purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond' and not exists (
 	with recursive family as (
 		select c.run, c.status from {sagas} c where c.parent_run = r.run and c.parent_run <> ''
 		union all select c.run, c.status from family f join {sagas} c on c.parent_run = f.run and c.parent_run <> '')
@@ -101,7 +102,7 @@ delete from {sagas} s using runs where s.run = runs.run`
 )
 
 // PurgeSagas implements store.SagaMaintenance.
-func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (int, error) {
+func (s *Store) PurgeSagas(ctx context.Context, engine string, endedFor time.Duration, limit int) (int, error) {
 	if _, err := s.open(ctx); err != nil {
 		return 0, err
 	}
@@ -111,7 +112,7 @@ func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit in
 			return 0, err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after Commit it does nothing
-		n, err := s.purgeIn(ctx, pgxCaller{tx}, endedFor, limit)
+		n, err := s.purgeIn(ctx, pgxCaller{tx}, engine, endedFor, limit)
 		if err != nil || n == 0 {
 			return 0, err
 		}
@@ -121,11 +122,11 @@ func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit in
 }
 
 // purgeIn removes instances. A root whose children cannot all be locked stays, with all of them.
-func (s *Store) purgeIn(ctx context.Context, c caller, endedFor time.Duration, limit int) (int, error) {
+func (s *Store) purgeIn(ctx context.Context, c caller, engine string, endedFor time.Duration, limit int) (int, error) {
 	var roots, locked []string
 	expand := s.names.expand
 	err := c.call(ctx, query{sql: readCommittedSQL}, query{sql: settlePlanSQL},
-		query{sql: expand(lockOldSagasSQL), args: []any{endedFor.Microseconds(), int64(limit)}, row: text(&roots)})
+		query{sql: expand(lockOldSagasSQL), args: []any{endedFor.Microseconds(), int64(limit), engine}, row: text(&roots)})
 	if err != nil || len(roots) == 0 {
 		return 0, err
 	}

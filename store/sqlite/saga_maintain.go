@@ -55,8 +55,8 @@ func (s *Store) SagaDefinitions(ctx context.Context) (out []store.SagaDefinition
 }
 
 const (
-	// oldSagasSQL selects the instances to purge: those that ended before ?1, unless one that they started must be kept.
-	oldSagasSQL = `SELECT r.run FROM {prefix}sagas r WHERE r.purge_from <= ?1 AND NOT EXISTS (
+	// oldSagasSQL selects the instances to purge: those of the engine ?3 that ended before ?1, unless one that they started must be kept.
+	oldSagasSQL = `SELECT r.run FROM {prefix}sagas r WHERE r.engine = ?3 AND r.purge_from <= ?1 AND NOT EXISTS (
 		WITH RECURSIVE family (run, status) AS (
 			SELECT c.run, c.status FROM {prefix}sagas c WHERE c.parent_run = r.run AND c.parent_run <> '' UNION ALL
 			SELECT c.run, c.status FROM family f JOIN {prefix}sagas c ON c.parent_run = f.run AND c.parent_run <> '')
@@ -70,9 +70,9 @@ const (
 )
 
 // PurgeSagas implements store.SagaMaintenance.
-func (s *Store) PurgeSagas(ctx context.Context, endedFor time.Duration, limit int) (n int, err error) {
+func (s *Store) PurgeSagas(ctx context.Context, engine string, endedFor time.Duration, limit int) (n int, err error) {
 	err = s.write(ctx, "purge sagas", relaxed, func(t txn) error {
-		roots, err := stored.Column[string](ctx, t.query, oldSagasSQL, t.now-endedFor.Microseconds(), limit)
+		roots, err := stored.Column[string](ctx, t.query, oldSagasSQL, t.now-endedFor.Microseconds(), limit, engine)
 		if err != nil || len(roots) == 0 {
 			return err
 		}

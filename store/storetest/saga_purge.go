@@ -10,6 +10,7 @@ import (
 func sagaPurgeTests[Tx any]() []sagaTest[Tx] {
 	return []sagaTest[Tx]{
 		{name: "PurgeTakesOnlyTheEnded", run: sagaPurgeEnded[Tx]},
+		{name: "PurgeLeavesOtherEngines", run: sagaPurgeEngines[Tx]},
 		{name: "PurgeIsOldestFirstAndLimited", run: sagaPurgeLimit[Tx]},
 		{name: "PurgeSelectsRootsWithTheirChildren", run: sagaPurgeRoots[Tx]},
 		{name: "StuckAndAbandonedAreNeverPurged", run: sagaPurgeStuck[Tx]},
@@ -20,7 +21,7 @@ func sagaPurgeTests[Tx any]() []sagaTest[Tx] {
 
 func (e *sagaEnv[Tx]) purge(endedFor time.Duration, limit, want int) {
 	e.t.Helper()
-	n, err := e.sagas.PurgeSagas(e.ctx, endedFor, limit)
+	n, err := e.sagas.PurgeSagas(e.ctx, "shop", endedFor, limit)
 	e.must(err, "purge")
 	if n != want {
 		e.t.Errorf("purged %d instances, want %d", n, want)
@@ -40,6 +41,15 @@ func sagaPurgeEnded[Tx any](e *sagaEnv[Tx]) {
 	e.wantGone("completed", "compensated")
 	e.wantIDs("left", e.listed(store.SagaFilter{}), []string{"running", "compensating", "reopened"})
 	e.purge(0, 10, 0)
+}
+
+// sagaPurgeEngines: an engine that keeps its instances for longer, or for good, does not lose them to another one.
+func sagaPurgeEngines[Tx any](e *sagaEnv[Tx]) {
+	own, others := e.created(e.start("own")), e.created(e.start("of another engine", func(st *store.SagaStart) { st.Engine = "billing" }))
+	e.move(own, to(store.SagaCompleted))
+	e.move(others, to(store.SagaCompleted))
+	e.purge(0, 10, 1)
+	e.wantIDs("left", e.listed(store.SagaFilter{}), []string{"of another engine"})
 }
 
 func sagaPurgeLimit[Tx any](e *sagaEnv[Tx]) {

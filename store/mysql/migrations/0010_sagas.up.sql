@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS {prefix}sagas (
   -- Those for which an operator has to decide.
   KEY {prefix}sagas_stuck (stuck_at),
   -- Those that ended longest ago.
-  KEY {prefix}sagas_purge (purge_from, run),
+  KEY {prefix}sagas_purge (engine, purge_from, run),
   -- Those that an instance started.
   KEY {prefix}sagas_children (parent_run)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;

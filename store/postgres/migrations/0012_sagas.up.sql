@@ -51,8 +51,8 @@ create index {prefixname}sagas_key on {prefix}sagas (saga_key, run) where saga_k
 create index {prefixname}sagas_open on {prefix}sagas (run) where ended_at is null;
 -- Those for which an operator has to decide.
 create index {prefixname}sagas_stuck on {prefix}sagas (run) where stuck_at is not null;
--- Those that ended longest ago.
-create index {prefixname}sagas_purge on {prefix}sagas (purge_from) where purge_from is not null;
+-- Those of an engine that ended longest ago.
+create index {prefixname}sagas_purge on {prefix}sagas (engine, purge_from) where purge_from is not null;
 -- Those that an instance started.
 create index {prefixname}sagas_children on {prefix}sagas (parent_run) where parent_run <> '';
 

@@ -54,7 +54,7 @@ CREATE INDEX {prefix}sagas_open ON {prefix}sagas (run) WHERE ended_at IS NULL;
 CREATE INDEX {prefix}sagas_stuck ON {prefix}sagas (run) WHERE stuck_at IS NOT NULL;
 
 -- Those that ended longest ago.
-CREATE INDEX {prefix}sagas_purge ON {prefix}sagas (purge_from) WHERE purge_from IS NOT NULL;
+CREATE INDEX {prefix}sagas_purge ON {prefix}sagas (engine, purge_from) WHERE purge_from IS NOT NULL;
 
 -- Those that an instance started.
 CREATE INDEX {prefix}sagas_children ON {prefix}sagas (parent_run) WHERE parent_run <> '';

@@ -16,13 +16,14 @@ func (p commands) writePlace(m *inspect.MessageInfo, place inspect.Place) {
 	p.writeRedrives(place.Redrives)
 	switch place.State {
 	case inspect.Waiting:
-		ahead := output.Plural(place.Ahead.N, "message")
-		if place.Ahead.AtMost {
-			ahead = "at most " + ahead
-		} else {
-			ahead = output.Number(place.Ahead.N) + "+ messages"
+		ahead := "first"
+		switch {
+		case !place.Ahead.AtMost:
+			ahead = output.Number(place.Ahead.N) + "+ messages ahead of it"
+		case place.Ahead.N > 0:
+			ahead = "at most " + output.Plural(place.Ahead.N, "message") + " ahead of it"
 		}
-		fmt.Fprintf(p.Stdout, "waits in the log for its first delivery, %s ahead of it in partition %d\n", ahead, m.Partition)
+		fmt.Fprintf(p.Stdout, "waits in the log for its first delivery, %s in partition %d\n", ahead, m.Partition)
 		p.writeNext(place)
 	case inspect.DeliveredOrSkipped:
 		fmt.Fprintf(p.Stdout, "delivered, or skipped by the topics that the relay took then: the cursor of partition %d is past it\n", m.Partition)
@@ -168,7 +169,7 @@ func (p commands) writeKey(e inspect.Explanation) {
 		default:
 			owner := place.Owner + " works on it"
 			switch {
-			case place.Paused != nil:
+			case place.Paused != nil, place.Next.Code == inspect.NextAnswer:
 				owner = place.Next.Text
 			case place.Owner == "":
 				owner = "nobody works on it; " + status.StartIt

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -72,19 +73,26 @@ func (p *Program) noteBegin(cmd *cobra.Command) {
 	}
 }
 
+// sameSignal is within which time a signal counts as the same one: timeout(1) sends it to the process and to its group.
+const sameSignal = 300 * time.Millisecond
+
 // watchSignals ends the context on the first signal and the process on the second.
 func (p *Program) watchSignals(cancel context.CancelFunc, ended <-chan struct{}) {
-	for n := 1; ; n++ {
+	var first time.Time
+	for {
 		select {
 		case <-ended:
 			return
 		case s := <-p.Signals:
-			if n > 1 {
+			switch {
+			case first.IsZero():
+				first = time.Now()
+				fmt.Fprintf(p.Stderr, "postrider: %s: stopping; signal again to stop at once\n", s)
+				cancel()
+			case time.Since(first) > sameSignal:
 				p.Exit(exitAborted)
 				return
 			}
-			fmt.Fprintf(p.Stderr, "postrider: %s: ending in good order; once more ends at once\n", s)
-			cancel()
 		}
 	}
 }

@@ -8,10 +8,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
+// TestSecondSignalEndsAtOnce: unless both are one: timeout(1) signals a process and its group.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { secondSignal(t) })
+}
+
+func secondSignal(t *testing.T) {
 	signals := make(chan os.Signal)
 	ended := make(chan int, 1)
 	var errs strings.Builder // written to before the end is reported
@@ -21,10 +28,16 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	signals <- syscall.SIGTERM
 	<-ctx.Done()
 	signals <- syscall.SIGTERM
+	synctest.Wait()
+	if len(ended) > 0 {
+		t.Error("a signal that is sent twice at once ends the process at once")
+	}
+	time.Sleep(time.Second)
+	signals <- syscall.SIGTERM
 	if code := <-ended; code != exitAborted {
 		t.Errorf("exit code %d", code)
 	}
-	if want := "terminated: ending in good order; once more ends at once"; !strings.Contains(errs.String(), want) {
+	if want := "terminated: stopping; signal again to stop at once"; !strings.Contains(errs.String(), want) {
 		t.Errorf("%q is missing in: %s", want, errs.String())
 	}
 }

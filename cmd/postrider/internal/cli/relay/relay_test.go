@@ -67,7 +67,7 @@ func TestRelayDeliversUntilItIsTerminated(t *testing.T) {
 	if code := r.End(t); code != program.ExitDone {
 		t.Errorf("exit code %d:\n%s", code, r.Err.String())
 	}
-	clitest.Contains(t, r.Err.String(), `"msg":"relay works","relay":"to-nats"`, `"msg":"relay has ended"`, "ending in good order")
+	clitest.Contains(t, r.Err.String(), `"msg":"relay works","relay":"to-nats"`, `"msg":"relay has ended"`, "stopping; signal again")
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url, "--details"), "nobody")
 }
 

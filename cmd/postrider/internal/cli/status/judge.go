@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
@@ -12,9 +13,12 @@ import (
 // above says whether a count is above a limit, which is at most store.CountLimit.
 func above(c store.Count, limit int64) bool { return c.N > limit || c.AtLeast && c.N == limit }
 
-// judge compares the state with the limits.
-func (o statusOptions) judge(s store.Status, consumers program.ConsumerNames) error {
+// judge compares the state with the limits. waiting is the age of the oldest message if no relay has run.
+func (o statusOptions) judge(s store.Status, consumers program.ConsumerNames, waiting time.Duration) error {
 	var broken []string
+	if o.given("max-age") && waiting > o.maxAge {
+		broken = append(broken, fmt.Sprintf("no relay has run on this outbox: age %s is above %s", output.Ago(waiting), o.maxAge))
+	}
 	for _, r := range s.Relays {
 		title := consumers.Title(r.Name)
 		if o.given("max-age") && r.Paused == nil && r.Age > o.maxAge {

@@ -14,7 +14,7 @@ func TestStatusLimitsOfManyDeadLetters(t *testing.T) {
 	many := store.Count{N: store.CountLimit, AtLeast: true}
 	judged := func(limit int64, c store.Count) string {
 		o := statusOptions{maxDead: limit, maxHeld: limit, given: func(flag string) bool { return flag == "max-dead" || flag == "max-held" }}
-		return fmt.Sprint(o.judge(store.Status{Relays: []store.RelayStatus{{Name: "r", Dead: c, Held: c}}}, nil))
+		return fmt.Sprint(o.judge(store.Status{Relays: []store.RelayStatus{{Name: "r", Dead: c, Held: c}}}, nil, 0))
 	}
 	for _, limit := range []int64{store.CountLimit - 1, store.CountLimit} {
 		for _, want := range []string{"relay r: 10,000+ dead letters, more than ", "relay r: 10,000+ held keys, more than "} {

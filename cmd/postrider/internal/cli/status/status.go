@@ -11,6 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/internal/logreader"
 	"github.com/postrider/postrider/store"
 )
 
@@ -113,7 +114,11 @@ func (p commands) status(ctx context.Context, b *backend.Outbox, o statusOptions
 		if err := p.showStatus(b, s, consumers, o); err != nil {
 			return err
 		}
-		return o.judge(s, consumers)
+		waiting, err := o.waiting(ctx, b, s)
+		if err != nil {
+			return err
+		}
+		return o.judge(s, consumers, waiting)
 	}
 	_, live := p.Width(p.Stdout)
 	for first := true; ; first = false {
@@ -150,6 +155,21 @@ func (p commands) readStatus(ctx context.Context, b *backend.Outbox, o statusOpt
 	consumers := program.Consumers(s)
 	s.Relays, err = program.ChosenRelays(s.Relays, o.relay)
 	return s, consumers, err
+}
+
+// waiting returns the age of the oldest message of an outbox on which no relay has run, if --max-age asks for it.
+func (o statusOptions) waiting(ctx context.Context, b *backend.Outbox, s store.Status) (time.Duration, error) {
+	if !o.given("max-age") || s.HasRelay() || o.relay != "" {
+		return 0, nil
+	}
+	oldest, err := logreader.Oldest(ctx, b)
+	if err != nil {
+		return 0, fmt.Errorf("read the log of %s: %w", b.Shown, err)
+	}
+	if oldest == nil {
+		return 0, nil
+	}
+	return s.Now.Sub(oldest.CreatedAt), nil
 }
 
 func (p commands) showStatus(b *backend.Outbox, s store.Status, consumers program.ConsumerNames, o statusOptions) error {
