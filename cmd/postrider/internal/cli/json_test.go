@@ -89,7 +89,7 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../../docs/cli.md")
 	clitest.Must(t, err)
-	sections := section.FindAllStringSubmatchIndex(string(page), -1)
+	sections := section.FindAllSubmatchIndex(page, -1)
 	found := 0
 	for i, m := range sections {
 		end := len(page)
