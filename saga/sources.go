@@ -75,7 +75,7 @@ func (s *sources) set(change func()) {
 	change()
 }
 
-// ask asks all sources to catch up. It returns for how long one of them has been asked in vain.
+// ask asks all sources to catch up. It returns for how long one of them has been asked without success.
 func (s *sources) ask() (inVain time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,3 +58,48 @@ func TestForeignCode(t *testing.T) {
 		t.Errorf("only %d blocks were found", len(blocks))
 	}
 }
+
+var (
+	runLine  = regexp.MustCompile(`run: (.*)`)
+	makeCall = regexp.MustCompile(`\bmake ((?:-s )?[a-z -]+)`)
+	variable = regexp.MustCompile(`\bPOSTRIDER_TEST_\w+`)
+	tested   = regexp.MustCompile(`\./([a-z/]+)/\.\.\.`)
+)
+
+// TestWorkflows: the workflows of the public CI call targets that the Makefile has, test packages that exist, and set variables that the
+// tests read.
+func TestWorkflows(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, targets := read(t, "Makefile"), 0
+	servers := read(t, "internal/servertest/servertest.go")
+	for _, file := range files {
+		name := filepath.Base(file)
+		text := read(t, filepath.Join(".github/workflows", name))
+		for _, run := range runLine.FindAllStringSubmatch(text, -1) {
+			for _, call := range makeCall.FindAllStringSubmatch(run[1], -1) {
+				for target := range strings.FieldsSeq(strings.TrimPrefix(call[1], "-s ")) {
+					if targets++; !strings.Contains(makefile, "\n"+target+":") {
+						t.Errorf("%s: %q: the Makefile has no target %s", name, run[1], target)
+					}
+				}
+			}
+		}
+		for _, m := range tested.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, v := range variable.FindAllString(text, -1) {
+			if !strings.Contains(servers, `"`+v+`"`) {
+				t.Errorf("%s sets %s, which no test reads", name, v)
+			}
+		}
+	}
+	if len(files) < 4 || targets < 15 {
+		t.Errorf("%d workflows were found, which call %d targets", len(files), targets)
+	}
+}

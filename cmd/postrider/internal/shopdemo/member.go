@@ -98,6 +98,9 @@ func (m *process) start(ctx context.Context) error {
 	program, args := m.command(m.settings)
 	m.cmd = exec.Command(program, args...) //nolint:gosec // the program itself
 	m.cmd.Stdout, m.cmd.Stderr = log, log
+	if _, err := m.cmd.StdinPipe(); err != nil { // nothing is written: the service ends with this process, which closes it
+		return fmt.Errorf("start %s: %w", m.settings.Service, err)
+	}
 	if err := m.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", m.settings.Service, err)
 	}

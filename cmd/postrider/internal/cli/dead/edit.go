@@ -138,6 +138,10 @@ func (p commands) editDead(ctx context.Context, b *backend.Outbox, number int64,
 		return program.Usagef("the new payload is not JSON, and the message's content type says that it is (%s)", l.Message.ContentType)
 	}
 	diff := diffOf(l.Message.Payload, l.Message.Headers, edited.Payload, edited.Headers)
+	if o.asJSON && (len(diff) == 0 || o.dryRun) {
+		l.Message = edited
+		return output.JSON(p.Stdout, l)
+	}
 	if len(diff) == 0 {
 		fmt.Fprintln(p.Stdout, "nothing differs; nothing was done")
 		return nil

@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
@@ -134,10 +136,7 @@ func (p commands) shop(ctx context.Context, f shopFlags) (err error) {
 		return program.Usagef("--compensate must be request or observe, is %q", f.compensate)
 	}
 	if f.service != "" {
-		return shopdemo.RunService(ctx, shopdemo.Settings{
-			Service: f.service, Store: p.StoreFlag, Publisher: f.Publisher, Stream: f.stream, Listen: f.listen, Seed: f.Seed, Faults: f.Faults,
-			Compensate: f.Compensate, Limits: f.Limits,
-		}, slog.New(slog.NewTextHandler(p.Stderr, nil)))
+		return p.service(ctx, f)
 	}
 	if f.For < 0 || f.Port < 0 || f.Port > 65_532 {
 		return program.Usagef("--for must not be negative, and --port must be at most 65532")
@@ -184,6 +183,22 @@ func (p commands) shop(ctx context.Context, f shopFlags) (err error) {
 	return p.runShop(ctx, c, f.scenario)
 }
 
+// service runs one service for the process that started it, and ends with it. Ctrl+C reaches all processes of a terminal: the one that
+// started the others ends them, after their orders.
+func (p commands) service(ctx context.Context, f shopFlags) error {
+	signal.Ignore(os.Interrupt)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // reads until the other process has ended
+		_, _ = io.Copy(io.Discard, p.Stdin)
+		cancel()
+	}()
+	return shopdemo.RunService(ctx, shopdemo.Settings{
+		Service: f.service, Store: p.StoreFlag, Publisher: f.Publisher, Stream: f.stream, Listen: f.listen, Seed: f.Seed, Faults: f.Faults,
+		Compensate: f.Compensate, Limits: f.Limits,
+	}, slog.New(slog.NewTextHandler(p.Stderr, nil)))
+}
+
 // runShop runs the shop or a scenario.
 func (p commands) runShop(ctx context.Context, c shopdemo.Config, scenario int) (err error) {
 	if scenario > 0 {
@@ -193,6 +208,9 @@ func (p commands) runShop(ctx context.Context, c shopdemo.Config, scenario int) 
 	}
 	if _, broken := errors.AsType[*shopdemo.BrokenError](err); broken {
 		return &program.ExitError{Code: program.ExitNo, Err: err}
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return errors.New("interrupted")
 	}
 	if errors.Is(err, shopdemo.ErrNoScenario) {
 		return program.Usagef("--scenario: %v; see --help", err)

@@ -72,7 +72,7 @@ it is listed as not ended, and erase resume does the rest. It needs the database
 	s := cmd.Flags()
 	s.BoolVar(&o.dryRun, "dry-run", false, "only say how many it would be")
 	s.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	s.BoolVar(&o.asJSON, "json", false, "write the erasure, or with --dry-run the counts, as JSON")
+	s.BoolVar(&o.asJSON, "json", false, "write the erasure as JSON; the counts with --dry-run, or if none match")
 	program.ByFlag(cmd, &o.By, p.Operator())
 	program.BecauseFlag(cmd, &o.Reason)
 	return cmd
@@ -84,14 +84,14 @@ func (p commands) erase(ctx context.Context, b *backend.Outbox, o *options) erro
 	if err != nil {
 		return err
 	}
-	if o.dryRun && o.asJSON {
-		return output.JSON(p.Stdout, n)
-	}
 	left, err := unfinished(ctx, s, o.Plan)
 	if err != nil {
 		return err
 	}
 	if n == (erasure.Erased{}) && !left || o.dryRun {
+		if o.asJSON {
+			return output.JSON(p.Stdout, n)
+		}
 		_, err := fmt.Fprintf(p.Stdout, "found %s; nothing was done\n", counted(n))
 		return err
 	}

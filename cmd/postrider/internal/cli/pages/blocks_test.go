@@ -18,6 +18,7 @@ const tables = `
 create table orders (id int primary key, state text);
 create table accounts (id int primary key, balance int);
 create table outbox (id int primary key, topic text, aggregate_id text, type text, payload jsonb, sent_at timestamptz);
+create table outboxevent (id uuid primary key, aggregatetype text, aggregateid text, type text, payload jsonb);
 insert into accounts values (42, 100);
 insert into outbox values (1, 'orders', 'order/42', 'order.placed', '{}', null), (2, 'orders', 'order/42', 'order.paid', '{}', null);
 `
@@ -80,8 +81,8 @@ func TestSQL(t *testing.T) {
 	}
 	var published, waiting int
 	clitest.Must(t, conn.QueryRow(t.Context(), "select (select count(*) from postrider_log), (select count(*) from outbox where sent_at is null)").Scan(&published, &waiting))
-	if published != 4 || waiting != 0 {
-		t.Errorf("%d messages were published, want 4; %d wait in the old table", published, waiting)
+	if published != 7 || waiting != 0 {
+		t.Errorf("%d messages were published, want 7; %d wait in the old table", published, waiting)
 	}
 }
 

@@ -14,33 +14,29 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 )
 
-// notRun are the beginnings of commands that are not run here, with the reason.
-var notRun = map[string]string{
-	"kubectl create":                     "needs a Kubernetes cluster; TestChart checks what is installed in it",
-	"helm install":                       "as kubectl",
-	"docker run":                         "needs a container daemon; TestImage runs what is in the image",
-	"skopeo copy":                        "needs a container registry",
-	"install -":                          "changes the system; TestUnit checks the unit",
-	"systemctl":                          "as install",
-	"go get":                             "needs a release; TestInstallable makes one and gets it",
-	"go install":                         "as go get",
-	"sha256sum":                          "needs the archives of a release; TestReproducible compares them with their checksums",
-	"promtool":                           "takes a minute; TestRules runs it",
-	"postrider demo":                     "takes seconds to minutes; TestDemo, TestDemoOnEveryBroker, TestScenarios and TestShopOnServers run them",
-	"make":                               "runs these tests, or builds what they test",
-	"POSTRIDER_TEST_":                    "as make",
-	".cache/bin/withservers":             "as make",
-	"export GOPROXY":                     "as go get",
-	"go run ./cmd/postrider":             "is the program that docs/cli.md starts as postrider",
-	"go run ./telemetry/":                "is the scenario of the alerts, which TestAlertsUnderFaults runs",
-	"go run ./caseapproval/":             "is started by TestTheReadModelIsRight",
-	"curl -d by=":                        "is sent by TestTheReadModelIsRight",
-	"curl http://127.0.0.1:8082/tenants": "as curl -d by=",
+// notRun are the beginnings of commands that are not run here, each with the test that runs what they do, and the reason.
+var notRun = map[string]struct{ test, reason string }{
+	"kubectl create":                     {"TestChart", "needs a Kubernetes cluster; the test checks what is installed in it"},
+	"helm install":                       {"TestChart", "as kubectl"},
+	"docker run":                         {"TestImage", "needs a container daemon; the test runs what is in the image"},
+	"skopeo copy":                        {"TestImage", "needs a container registry; the test reads the layout that is copied"},
+	"systemctl":                          {"TestUnit", "changes the system; the test checks the unit"},
+	"go get":                             {"TestInstallable", "needs a release; the test makes one and gets it"},
+	"go install":                         {"TestInstallable", "as go get"},
+	"export GOPROXY":                     {"TestInstallable", "as go get"},
+	"promtool":                           {"TestRules", "takes a minute"},
+	"postrider demo shop --scenario":     {"TestScenarios", "takes half a minute"},
+	"postrider demo --publisher amqp":    {"TestDemoOnEveryBroker", "needs a RabbitMQ server"},
+	".cache/bin/withservers":             {"TestCommands", "runs tests"},
+	"go run ./telemetry/":                {"TestAlertsUnderFaults", "takes minutes"},
+	"go run ./caseapproval/":             {"TestTheReadModelIsRight", "is a service; the test starts it"},
+	"curl -d by=":                        {"TestTheReadModelIsRight", "asks such a service"},
+	"curl http://127.0.0.1:8082/tenants": {"TestTheReadModelIsRight", "asks such a service"},
 }
 
 // elsewhere are pages that another test types from the beginning to the end.
 var elsewhere = map[string]string{
-	"docs/start/tutorial.md":  "TestInstallable, with modules as a release has them",
+	"docs/start/tutorial.md":  "TestInstallable", // with modules as a release has them
 	"docs/tutorial.md":        "TestTutorial",
 	"examples/shop/README.md": "TestTutorial",
 }
@@ -57,6 +53,8 @@ var following = []struct {
 	{tailing, regexp.MustCompile(`order\.placed`), interrupt},
 	{regexp.MustCompile(`^postrider maintain --every`), regexp.MustCompile(`\n`), interrupt},
 	{regexp.MustCompile(`^postrider status --watch`), regexp.MustCompile(`to-nats`), interrupt},
+	{regexp.MustCompile(`^postrider demo shop[^&]*$`), regexp.MustCompile(`LATEST ORDERS`), interrupt},
+	{regexp.MustCompile(`^postrider demo`), regexp.MustCompile(`delivered`), interrupt},
 }
 
 // ending are the commands that end with another exit code than 0, with the reason.
@@ -85,7 +83,13 @@ type page struct {
 }
 
 // documents are the paths of all documents in the repository.
-func documents(t *testing.T) (names []string) {
+func documents(t *testing.T) []string {
+	t.Helper()
+	return filesOf(t, ".md")
+}
+
+// filesOf are the paths of all files in the repository whose names end so.
+func filesOf(t *testing.T, suffix string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -94,7 +98,7 @@ func documents(t *testing.T) (names []string) {
 		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root {
 			return filepath.SkipDir
 		}
-		if filepath.Ext(path) != ".md" {
+		if !strings.HasSuffix(path, suffix) {
 			return nil
 		}
 		name, err := filepath.Rel(root, path)
@@ -170,11 +174,36 @@ func TestCommands(t *testing.T) {
 	if found < 350 {
 		t.Errorf("only %d commands were found", found)
 	}
-	for begins := range notRun {
+	tests := allTests(t)
+	for begins, n := range notRun {
 		if !left[begins] {
 			t.Errorf("no page has a command that begins with %s: remove it from notRun", begins)
 		}
+		if !tests[n.test] {
+			t.Errorf("there is no %s, which notRun names for %s (%s)", n.test, begins, n.reason)
+		}
 	}
+	for name, test := range elsewhere {
+		if !tests[test] {
+			t.Errorf("there is no %s, which elsewhere names for %s", test, name)
+		}
+	}
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// allTests are the names of all tests in the repository.
+func allTests(t *testing.T) map[string]bool {
+	t.Helper()
+	tests := map[string]bool{}
+	for _, name := range filesOf(t, "_test.go") {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		clitest.Must(t, err)
+		for _, m := range testFunction.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+	}
+	return tests
 }
 
 // reason is the beginning in notRun of a command.
@@ -190,6 +219,7 @@ func reason(command string) string {
 // types types a command and checks how it ends.
 func (d *desk) types(t *testing.T, command string) {
 	t.Helper()
+	command = strings.Replace(command, "go run ./cmd/postrider", "postrider", 1) // built already
 	here := d.here(t, command)
 	x := open(t, d.dir, d.environ, here)
 	for tailing.MatchString(command) && !strings.Contains(x.text(), "order.placed") {

@@ -31,6 +31,7 @@ import (
 var (
 	onPostgres = regexp.MustCompile(`postgres://(?:\w+@)?(?:db/shop|127\.0\.0\.1/postgres|…)(\?)?`)
 	sagaVerb   = regexp.MustCompile(`^postrider saga (\w+) order-4711`)
+	made       = regexp.MustCompile(`^(POSTRIDER_TEST_.* )?make `)
 	address    = regexp.MustCompile(`(?:127\.0\.0\.1|10\.0\.0\.7)?:(8080|8686|9464)\b`)
 )
 
@@ -64,6 +65,15 @@ func (d *desk) here(t *testing.T, command string) string {
 	if strings.HasPrefix(command, "postrider route ") && !strings.Contains(command, "--config") && !strings.Contains(command, "--publisher") {
 		command = "POSTRIDER_CONFIG=postrider.yaml " + command
 	}
+	if made.MatchString(command) { // it runs tests, or what tests run
+		repository, err := filepath.Abs(root)
+		clitest.Must(t, err)
+		return made.ReplaceAllString(command, "${1}make --dry-run --directory="+repository+" ")
+	}
+	command = strings.NewReplacer(
+		"postrider demo shop", "postrider demo shop --port 0", "/tmp/shop", "shop", "--for 1m", "--for 3s",
+		"/usr/local/bin/", "etc/", "/etc/postrider/secrets/", "etc/", "/etc/systemd/system/", "etc/",
+	).Replace(command)
 	if living.MatchString(command) {
 		command = address.ReplaceAllString(command, d.lives(t))
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -31,9 +32,12 @@ const pager = `#!/bin/sh
 echo somebody was called
 `
 
+// started is set for the program postrider, also where it starts itself by the path of its file.
+const started = "PROGRAM=postrider"
+
 // TestMain is the program postrider if it is called by this name.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "postrider" {
+	if filepath.Base(os.Args[0]) == "postrider" || slices.Contains(os.Environ(), started) {
 		signals := make(chan os.Signal, 2)
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 		os.Exit(cli.Run(context.Background(), &program.Program{

@@ -5,8 +5,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/url"
@@ -124,10 +126,13 @@ type desk struct {
 
 // files are what the reader of a page has.
 var files = map[string]string{
-	"invoice.pdf":     "%PDF-1.7\n",
-	"messages.ndjson": `{"type":"order.placed","key":"order/50","payload":{}}` + "\n" + "{}\n",
-	"17.json":         `{"order":17,"total":1}`,
-	"orders.secret":   "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n",
+	"invoice.pdf":                         "%PDF-1.7\n",
+	"messages.ndjson":                     `{"type":"order.placed","key":"order/50","payload":{}}` + "\n" + "{}\n",
+	"17.json":                             `{"order":17,"total":1}`,
+	"SHA256SUMS":                          fmt.Sprintf("%x  postrider_v0.1.0_linux_amd64.tar.gz\n%064x  postrider_v0.1.0_darwin_arm64.tar.gz\n", sha256.Sum256(nil), 0),
+	"postrider_v0.1.0_linux_amd64.tar.gz": "",
+	"postrider":                           "the binary", "store-url": "postgres://db/shop", "postrider-relay.service": "[Unit]\n",
+	"orders.secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n",
 }
 
 // desk returns a desk with copies of the outboxes. kind is that of the store which is meant if a command names none.
@@ -151,8 +156,9 @@ func (w *world) desk(t *testing.T, kind string) *desk {
 	}
 	clitest.Must(t, os.WriteFile(filepath.Join(d.dir, "postrider.yaml"),
 		[]byte("store: {url: '"+d.store+"'}\nrelays: [{name: to-nats, publisher: '"+w.nats+"?stream=ORDERS'}]\n"), 0o600))
+	clitest.Must(t, os.Mkdir(filepath.Join(d.dir, "etc"), 0o700))
 	clitest.Must(t, os.MkdirAll(filepath.Join(d.dir, ".config", "fish", "completions"), 0o700))
-	d.environ = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+d.dir, "USER=anna", "TERM=xterm", "POSTRIDER_STORE_URL="+d.store)
+	d.environ = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+d.dir, "USER=anna", "TERM=xterm", started, "POSTRIDER_STORE_URL="+d.store)
 	return d
 }
 

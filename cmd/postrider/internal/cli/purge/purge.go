@@ -63,7 +63,7 @@ Export dead letters first if you need them: postrider dead export --state any.`,
 	p.CompleteFlag(cmd, "relay", program.Relays)
 	s.BoolVar(&o.dryRun, "dry-run", false, "only say how many it would be")
 	s.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	s.BoolVar(&o.asJSON, "json", false, "write the purge as JSON")
+	s.BoolVar(&o.asJSON, "json", false, "write the purge as JSON; the count with --dry-run, or if none match")
 	program.ByFlag(cmd, &o.By, p.Operator())
 	program.BecauseFlag(cmd, &o.Reason)
 	return cmd
@@ -78,10 +78,10 @@ func (p commands) purge(ctx context.Context, b *backend.Outbox, o *options) erro
 	if err != nil {
 		return err
 	}
-	if o.dryRun && o.asJSON {
-		return output.JSON(p.Stdout, map[string]int64{"dead_letters": n})
-	}
 	if n == 0 || o.dryRun {
+		if o.asJSON {
+			return output.JSON(p.Stdout, map[string]int64{"dead_letters": n})
+		}
 		_, err := fmt.Fprintf(p.Stdout, "%s match; nothing was done\n", output.Plural(n, "resolved dead letter"))
 		return err
 	}

@@ -43,7 +43,6 @@ type redriveOptions struct {
 	maxRedrives int
 	force       bool
 	detach      bool
-	asJSON      bool
 }
 
 func (p commands) redriveFlags(cmd *cobra.Command, o *redriveOptions) {
@@ -108,7 +107,7 @@ relays or postrider redrive run to go on with. One that stops sends nothing unti
 	s.BoolVar(&o.first, "first", false, "send one message, and the others when it was delivered; stop if it fails, or waits for 5 minutes")
 	s.Float64Var(&o.stopAt, "stop-at", 0, "stop when more than this `percentage` of first attempts fail, counted from 20 (default never)")
 	s.BoolVar(&o.detach, "detach", false, "do not drive it from here")
-	s.BoolVar(&o.asJSON, "json", false, "write the redrive as JSON at its end")
+	s.BoolVar(&o.AsJSON, "json", false, "write the redrive as JSON at its end; the count with --dry-run, or if none match")
 	return cmd
 }
 
@@ -125,9 +124,9 @@ func (p commands) startRedrive(ctx context.Context, b *backend.Outbox, o *redriv
 		return err
 	}
 	if !o.detach {
-		return p.drive(ctx, b, r, o.asJSON)
+		return p.drive(ctx, b, r, o.AsJSON)
 	}
-	if o.asJSON {
+	if o.AsJSON {
 		return output.JSON(p.Stdout, r)
 	}
 	fmt.Fprintf(p.Stdout, "redrive %d of %s has begun; see it with: %s\n", r.ID,

@@ -72,7 +72,7 @@ func (c *receiver) wantLink(t *testing.T, name, id string) (spanID string) {
 		t.Fatalf("no span %q in %v", name, c.spans)
 	}
 	if len(span.GetParentSpanId()) > 0 || len(span.GetLinks()) != 1 || hex.EncodeToString(span.GetLinks()[0].GetSpanId()) != id {
-		t.Errorf("%s has the parent %x and the links %v, want one link to %s", name, span.GetParentSpanId(), span.Links, id)
+		t.Errorf("%s has the parent %x and the links %v, want one link to %s", name, span.GetParentSpanId(), span.GetLinks(), id)
 	}
 	return hex.EncodeToString(span.GetSpanId())
 }

@@ -83,7 +83,7 @@ Interrupted, it stays where it is, for relays or postrider replay run to go on w
 	s.BoolVar(&o.dryRun, "dry-run", false, "only say how many it would be")
 	s.BoolVar(&o.detach, "detach", false, "do not drive it from here")
 	s.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	s.BoolVar(&o.asJSON, "json", false, "write the replay, or with --dry-run the counts, as JSON")
+	s.BoolVar(&o.asJSON, "json", false, "write the replay as JSON; the counts with --dry-run, or if none match")
 	program.ByFlag(cmd, &o.By, p.Operator())
 	program.BecauseFlag(cmd, &o.Reason)
 	return cmd
@@ -135,10 +135,10 @@ func (p commands) start(ctx context.Context, b *backend.Outbox, o *options) erro
 	if err != nil {
 		return err
 	}
-	if o.dryRun && o.asJSON {
-		return output.JSON(p.Stdout, found)
-	}
 	if found.Messages == 0 || o.dryRun {
+		if o.asJSON {
+			return output.JSON(p.Stdout, found)
+		}
 		_, err := fmt.Fprintf(p.Stdout, "%s match, and %s more that %s has not delivered or has dead-lettered; nothing was done\n",
 			output.Plural(found.Messages, "delivered message"), output.Number(found.Undelivered), output.Printable(plan.Relay))
 		return err

@@ -20,6 +20,7 @@ import (
 type Selection struct {
 	Filter           Filter
 	all, Yes, DryRun bool
+	AsJSON           bool // also what is counted
 	By, Because      string
 	Verb             string // "redrive"
 }
@@ -83,6 +84,9 @@ func (s *Selection) Confirm(ctx context.Context, p *program.Program, b *backend.
 		}
 	}
 	if total == 0 || s.DryRun {
+		if s.AsJSON {
+			return 0, output.JSON(p.Stdout, map[string]int64{"dead_letters": total})
+		}
 		fmt.Fprintf(p.Stdout, "%s match; nothing was done\n", output.Plural(total, "open dead letter"))
 		return 0, nil
 	}
