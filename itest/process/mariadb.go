@@ -20,7 +20,7 @@ var mariaSettings = []string{
 	"--innodb-buffer-pool-size=256M",
 	"--innodb-log-file-size=512M",
 	"--innodb-print-all-deadlocks=ON",
-	"--max-connections=300",
+	"--max-connections=500",
 	"--max-allowed-packet=64M",
 	"--character-set-server=utf8mb4",
 }

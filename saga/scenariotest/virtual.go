@@ -100,7 +100,7 @@ func manyLines[Tx any](w *world[Tx]) {
 // soldOut: while most goods are missing, their orders are refused at once and nothing times out; goods that are there still sell, and
 // what has ended does not pile up.
 func soldOut[Tx any](w *world[Tx]) {
-	const keep, every, long = time.Minute, time.Second, 5 * time.Minute
+	const keep, every, long = time.Minute, 2 * time.Second, 5 * time.Minute
 	w.engine = w.newEngine(func(c *saga.Config) { c.StepTimeout, c.KeepEnded = 30*time.Second, keep })
 	s := w.register(define(reserveStep(), chargeStep()))
 	w.onDo("reserve", func(_ Tx, m *postrider.Message) error {
@@ -147,7 +147,7 @@ func (w *world[Tx]) longest(all []store.SagaSummary) (took time.Duration) {
 // paymentsDown: payments are down for ten minutes. Sagas without them end as fast as ever; the others end after payments are back, with
 // undos that were sent at random times.
 func paymentsDown[Tx any](w *world[Tx]) {
-	const n, every = 200, 3 * time.Second
+	const n, every = 100, 6 * time.Second
 	w.engine = w.newEngine(func(c *saga.Config) {
 		c.UndoTimeout, c.UndoAttempts, c.BackoffBase, c.BackoffMax = 30*time.Second, 20, 20*time.Second, 5*time.Minute
 	})
@@ -227,12 +227,12 @@ func (l *loading[Tx]) LoadSagas(ctx context.Context, tx Tx, runs []string) ([]st
 // manyWait: nobody reads instances that wait, and when all their timers are due at once, each fires once while others start and end. The
 // benchmarks saga-waiting and saga-timers have a million and 100,000.
 func manyWait[Tx any](w *world[Tx]) {
-	const n = 100
+	const n, long = 100, 20 * time.Minute
 	counted, own := &loading[Tx]{Store: w.store}, w.store
 	w.store = counted
 	w.engine = w.newEngine()
 	w.store = own
-	waiting := w.register(define(saga.Await[order, item]{Name: "sleep", Signal: reviewed, Timeout: time.Hour, TimedOut: func(*order) {}}))
+	waiting := w.register(define(saga.Await[order, item]{Name: "sleep", Signal: reviewed, Timeout: long, TimedOut: func(*order) {}}))
 	brief := define(reserveStep())
 	brief.Name = "stocktaking"
 	others := w.register(brief)
@@ -243,7 +243,7 @@ func manyWait[Tx any](w *world[Tx]) {
 	}
 	time.Sleep(time.Minute) // timers are parked
 	before := counted.loads.Load()
-	time.Sleep(time.Hour - 2*time.Minute)
+	time.Sleep(long - 2*time.Minute)
 	if loads := counted.loads.Load() - before; loads > 0 {
 		w.Errorf("instances were read %d times while all were waiting", loads)
 	}
@@ -262,7 +262,7 @@ func manyWait[Tx any](w *world[Tx]) {
 	all, err := w.store.ListSagas(w.Context(), store.SagaFilter{}, "", 2*n)
 	w.must(err)
 	for _, s := range all {
-		if took := s.UpdatedAt.Sub(s.StartedAt); s.Saga == brief.Name && took > 5*time.Second || s.Saga != brief.Name && (took < time.Hour || took > time.Hour+time.Minute) {
+		if took := s.UpdatedAt.Sub(s.StartedAt); s.Saga == brief.Name && took > 5*time.Second || s.Saga != brief.Name && (took < long || took > long+time.Minute) {
 			w.Errorf("instance %s ended after %s", s.ID, took)
 		}
 	}

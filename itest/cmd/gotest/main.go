@@ -3,9 +3,10 @@
 //
 //	123 passed, 0 failed
 //
-// The arguments are flags of go test followed by packages, "work" for all. Flags need the form -name=value. Slow packages
-// start first, so that none of them runs alone at the end. A few tests that failed run a second time, alone, and are named
-// if they pass then (retry.go says which may). The exit code is not 0 if anything else failed, or if no test ran at all.
+// The arguments are flags of go test followed by packages, "work" for all. Flags need the form -name=value. With -race, packages
+// that the detector would not help run without it, at the same time as the others. Slow packages start first, so that none of them
+// runs alone at the end. A few tests that failed run a second time, alone, and are named if they pass then (retry.go says which may).
+// The exit code is not 0 if anything else failed, or if no test ran at all.
 //
 //	gotest -changed main [-list] [flag ...]
 //
@@ -19,7 +20,9 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 )
 
 func main() {
@@ -70,10 +73,8 @@ func run(args []string) (good bool, err error) {
 // test runs the packages' tests and prints the summary.
 func test(flags []string, packages []listed) (good bool, err error) {
 	results := newSummary(os.Stdout)
-	for _, part := range parts(flags, packages) {
-		if err := part.run(results); err != nil {
-			return false, err
-		}
+	if err := together(parts(flags, packages), results); err != nil {
+		return false, err
 	}
 	err = results.runAgain(func(chosen []string, packages []listed, second *summary) error {
 		for _, part := range parts(flags, packages) {
@@ -85,6 +86,22 @@ func test(flags []string, packages []listed) (good bool, err error) {
 		return nil
 	})
 	return results.close() && err == nil, err
+}
+
+// together runs the parts at the same time: while the tests of one wait, for a lease to end or a server to start, those of the other
+// have the processors, and what one compiles overlaps what the other runs.
+func together(all []part, results *summary) error {
+	each, errs := make([]*summary, len(all)), make([]error, len(all))
+	var running sync.WaitGroup
+	for i, p := range all {
+		each[i] = results.sibling()
+		running.Go(func() { errs[i] = p.run(each[i]) })
+	}
+	running.Wait()
+	for _, one := range each {
+		results.include(one)
+	}
+	return errors.Join(errs...)
 }
 
 // run runs go test once. Failed tests are not an error: they are in results.
@@ -110,7 +127,7 @@ func (p part) run(results *summary) error {
 	err = cmd.Wait()
 	if _, exited := errors.AsType[*exec.ExitError](err); exited {
 		if results.failed == failed {
-			results.fail(unit{Package: "go test"}) // it ended without naming a failure
+			results.add(event{Action: "build-fail", Package: "go test"}) // it ended without naming a failure
 		}
 		return nil
 	}
@@ -144,10 +161,10 @@ func commands(names ...string) (paths []string) {
 	return paths
 }
 
-// parts divides the packages between one run with the race detector, if the flags have it, and one without.
+// parts divides the packages between one run without the race detector and one with it, if the flags have it.
 func parts(flags []string, packages []listed) []part {
 	if !slices.Contains(flags, "-race") {
-		return []part{{sharing(flags), nil, packages}}
+		return []part{{sharing(flags, 3), nil, packages}}
 	}
 	var without, with []listed
 	for _, p := range packages {
@@ -162,7 +179,7 @@ func parts(flags []string, packages []listed) []part {
 	}
 	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
 	// Without the race detector, tests share with the programs (make programs) what was compiled.
-	all := []part{{append(sharing(plain), "-trimpath"), []string{"CGO_ENABLED=0"}, without}, {sharing(flags), nil, with}}
+	all := []part{{append(sharing(plain, 2), "-trimpath"), []string{"CGO_ENABLED=0"}, without}, {sharing(flags, 3), nil, with}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 
@@ -174,8 +191,8 @@ var engine = []string{"modernc.org/sqlite/lib", "modernc.org/libc", "modernc.org
 
 // sharing adds flags for tests that mostly wait for servers: more packages at a time than processors, and no go vet, which make
 // check runs by itself.
-func sharing(flags []string) []string {
-	added := []string{"-p=3", "-vet=off"}
+func sharing(flags []string, packages int) []string {
+	added := []string{"-p=" + strconv.Itoa(packages), "-vet=off"}
 	if slices.Contains(flags, "-race") {
 		for _, path := range engine {
 			added = append(added, "-gcflags="+path+"=-race=false")

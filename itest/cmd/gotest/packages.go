@@ -18,25 +18,41 @@ const module = "github.com/postrider/postrider"
 // documented are the packages that check the documentation.
 var documented = []string{module + "/itest/docs", module + "/cmd/postrider/internal/cli/pages"}
 
-// slow are the packages with the slowest tests, by their path in the repository, the slowest first. All others take
-// seconds.
+// slow are the packages whose tests take longer than about twenty seconds, by their path in the repository, the slowest first.
 var slow = []string{
 	"/itest/faults",
 	"/itest/crash",
 	"/store/postgres",
 	"/itest/sqlite",
+	"/itest/release",
 	"/itest/mysql",
-	"/relay",
+	"/itest/inbox",
 	"/broker/nats",
-	"/broker/kafka",
-	"/broker/rabbitmq",
-	"/cmd/postrider/internal/cli/relay",
+	"/relay",
+	"/itest/web",
+	"/itest/operations",
 	"/store/memory",
+	"/telemetry",
+	"/cmd/postrider/internal/shopdemo",
+	"/telemetry/internal/scenario",
+	"/broker/kafka",
+	"/saga/sagatest",
+	"/cmd/postrider/internal/cli/serve",
+	"/broker/rabbitmq",
+	"/cmd/postrider/internal/cli/mcp",
+	"/itest/languages",
+	"/admin/web",
+	"/itest/docs",
 	"/broker/webhook",
 	"/broker/redis",
-	"/itest/inbox",
-	"/itest/cmd/withservers",
+	"/relay/internal/schedule",
+	"/cmd/postrider/internal/cli/relay",
+	"/saga",
+	"/bench/inbox",
+	"/cmd/postrider/internal/cli/pages",
 	"/cmd/postrider/internal/demo",
+	"/cmd/postrider/internal/cli/demo",
+	"/examples/caseapproval",
 }
 
 // listed is the part of go list -json output that is needed.

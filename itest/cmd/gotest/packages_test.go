@@ -33,7 +33,7 @@ func TestParts(t *testing.T) {
 	all := parts([]string{"-race", "-short"}, []listed{pure, other})
 	if len(all) != 2 || raced(all[0]) || !raced(all[1]) || all[0].packages[0].ImportPath != pure.ImportPath ||
 		len(all[1].packages) != 1 || all[1].packages[0].ImportPath != other.ImportPath {
-		t.Errorf("want %s without the race detector, then the other with it, got %v", pure.ImportPath, all)
+		t.Errorf("want %s without the race detector, and the other with it, got %v", pure.ImportPath, all)
 	}
 	both := listed{ImportPath: module + divided[0]}
 	if all := parts([]string{"-race"}, []listed{both}); len(all) != 2 || raced(all[0]) || !raced(all[1]) {

@@ -27,6 +27,14 @@ type retry struct {
 
 func newRetry() retry { return retry{running: map[unit]bool{}, failures: map[unit]int{}} }
 
+// include adds what another run of go test failed.
+func (r *retry) include(other retry) {
+	for u, n := range other.failures {
+		r.failures[u] += n
+	}
+	r.refused = r.refused || other.refused
+}
+
 func (r *retry) begins(u unit) {
 	if u.Test != "" {
 		r.running[u] = true

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 )
 
 // event is a line of go test -json (go doc test2json).
@@ -26,6 +27,7 @@ type unit struct{ Package, Test string }
 // summary counts results, and keeps output until it is known whether it is needed.
 type summary struct {
 	w              io.Writer
+	writing        *sync.Mutex // shared with its siblings: what belongs together is written together
 	output         map[unit]*strings.Builder
 	tests          map[string]int // passed tests, by package
 	broken         map[string]bool
@@ -35,7 +37,22 @@ type summary struct {
 }
 
 func newSummary(w io.Writer) *summary {
-	return &summary{w: w, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}, again: newRetry()}
+	return &summary{w: w, writing: &sync.Mutex{}, output: map[unit]*strings.Builder{}, tests: map[string]int{}, broken: map[string]bool{}, again: newRetry()}
+}
+
+// sibling returns an empty summary of another go test, which may run the same packages at the same time and writes to the same place.
+func (s *summary) sibling() *summary {
+	other := newSummary(s.w)
+	other.writing = s.writing
+	return other
+}
+
+// include adds the results of a sibling.
+func (s *summary) include(other *summary) {
+	s.passed += other.passed
+	s.failed += other.failed
+	s.skipped = append(s.skipped, other.skipped...)
+	s.again.include(other.again)
 }
 
 // read adds the events of one go test.
@@ -45,18 +62,26 @@ func (s *summary) read(events io.Reader) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			fmt.Fprintf(s.w, "%s\n", lines.Bytes()) // go test prints some of its own errors as plain text
+			s.write("%s\n", lines.Bytes()) // go test prints some of its own errors as plain text
 			continue
 		}
 		s.add(e)
 	}
 	if err := lines.Err(); err != nil {
-		fmt.Fprintln(s.w, "reading the results of go test:", err)
+		s.write("reading the results of go test: %v\n", err)
 		s.failed++
 	}
 }
 
+func (s *summary) write(format string, args ...any) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	fmt.Fprintf(s.w, format, args...)
+}
+
 func (s *summary) add(e event) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	u := unit{cmp.Or(e.Package, e.ImportPath), e.Test}
 	switch e.Action {
 	case "run":

@@ -2,7 +2,9 @@ package main
 
 import (
 	"io"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -53,6 +55,84 @@ func TestSummary(t *testing.T) {
 				t.Errorf("good %t, want %t; want last line %q in:\n%s", good, tt.good, tt.want, out.String())
 			}
 		})
+	}
+}
+
+// TestSiblingSummaries: two runs of go test have the same package. What one says of it does not end, excuse or hide what the
+// other says.
+func TestSiblingSummaries(t *testing.T) {
+	t.Parallel()
+	const failing = `{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"waited in vain\n"}
+{"Action":"fail","Package":"p","Test":"TestB"}
+{"Action":"fail","Package":"p"}`
+	tests := map[string]struct {
+		other string
+		want  string // the last line, after a second run that passes
+	}{
+		"it passed":      {`{"Action":"pass","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"pass","Package":"p","Elapsed":1}`, "3 passed, 0 failed"},
+		"it broke":       {`{"Action":"fail","Package":"p"}`, "1 passed, 2 failed"},
+		"it found races": {`{"Action":"output","Package":"p","Test":"TestA","Output":"WARNING: DATA RACE\n"}` + "\n" + `{"Action":"fail","Package":"p","Test":"TestA"}`, "1 passed, 2 failed"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out strings.Builder
+			s := newSummary(&out)
+			one, other := s.sibling(), s.sibling()
+			one.add(event{Action: "pass", Package: "p", Test: "TestC"})
+			begun, ended := failing[:strings.LastIndex(failing, "\n")], failing[strings.LastIndex(failing, "\n"):]
+			one.read(strings.NewReader(begun))
+			other.read(strings.NewReader(tt.other))
+			one.read(strings.NewReader(ended))
+			s.include(one)
+			s.include(other)
+			if err := s.runAgain(func(_ []string, _ []listed, second *summary) error {
+				second.read(strings.NewReader(`{"Action":"pass","Package":"p","Test":"TestB"}`))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s.close()
+			if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); lines[len(lines)-1] != tt.want {
+				t.Errorf("want last line %q in:\n%s", tt.want, out.String())
+			}
+		})
+	}
+}
+
+// yielding lets other goroutines go on before it has written.
+type yielding struct {
+	strings.Builder
+	mu sync.Mutex
+}
+
+func (s *yielding) Write(text []byte) (int, error) {
+	runtime.Gosched()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Builder.Write(text)
+}
+
+// TestSummariesWriteOneAtATime: the lines of a failure stay together while another run of go test writes.
+func TestSummariesWriteOneAtATime(t *testing.T) {
+	t.Parallel()
+	var out yielding
+	s := newSummary(&out)
+	var running sync.WaitGroup
+	for range 2 {
+		one := s.sibling()
+		running.Go(func() {
+			for range 100 {
+				one.add(event{Action: "output", Package: "p", Test: "TestA", Output: "of A\n"})
+				one.add(event{Action: "fail", Package: "p", Test: "TestA"})
+			}
+		})
+	}
+	running.Wait()
+	want := "FAIL\tp\tTestA\nof A\n"
+	if n := strings.Count(out.String(), want); n != 200 || len(out.String()) != 200*len(want) {
+		t.Errorf("%d of 200 failures are whole in %d bytes", n, len(out.String()))
 	}
 }
 
