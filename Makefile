@@ -62,16 +62,16 @@ vulncheck: $(BIN)/govulncheck ## known vulnerabilities in what is linked; needs 
 		code=$$?; [ $$code -eq 3 ] || echo "govulncheck did not run to its end in $$dir (is vuln.go.dev reachable?): nothing was found out about it"; exit $$code; }; done
 
 .PHONY: bench
-bench: $(BIN)/nats-server ## Postrider beside the limits and its peers, 40 minutes; BENCH="-quick -run drain" for less
-	@go run ./bench $(value BENCH)
+bench: programs $(BIN)/nats-server ## Postrider beside the limits and its peers, an hour; BENCH="-quick -run drain" for less
+	@$(BIN)/withservers go run ./bench $(value BENCH)
 
 .PHONY: temporal
 temporal: ## build the peer of sagas in bench: BENCH="-run saga-flow -temporal .cache/bin/temporal"; its dependencies are large
 	@cd bench/temporal && GOWORK=off go build -ldflags='-s -w' -o "$(CURDIR)/$(BIN)/temporal" .
 
 .PHONY: bench-check
-bench-check: $(BIN)/nats-server ## fail if a ratio of `make bench` has fallen by 15% since bench/baseline.json
-	@go run ./bench -check $(value BENCH)
+bench-check: programs $(BIN)/nats-server ## fail if a ratio of `make bench` has fallen by 15% since bench/baseline.json
+	@$(BIN)/withservers go run ./bench -check $(value BENCH)
 
 .PHONY: microbench
 microbench: programs ## the benchmarks of hot functions

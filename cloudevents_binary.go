@@ -107,7 +107,8 @@ func (c CloudEventsBinary) decode(r *attributeReader, headers iter.Seq2[string, 
 		switch {
 		case name == contentTypeHeader:
 			if mediaType := mediaTypeOf(value); mediaType == CloudEventsJSON {
-				r.seen, r.unread = map[string]bool{"datacontenttype": true}, nil // the event is in the payload
+				r.seen, r.unread = nameSet{}, nil // the event is in the payload
+				r.seen.add("datacontenttype")
 				return decodeStructured(newAttributeReader(), value, payload)
 			} else if strings.HasPrefix(mediaType, cloudEventsTypes) {
 				r.errs = append(r.errs, fmt.Errorf("content type %q: of the structured formats only %s is understood", value, CloudEventsJSON))
@@ -146,7 +147,7 @@ func (c CloudEventsBinary) keepUnread(m *Message, r *attributeReader, headers it
 		if !ok && strings.EqualFold(name, contentTypeHeader) {
 			attribute, ok = "datacontenttype", true
 		}
-		if ok && r.seen[attribute] && !r.unread[attribute] {
+		if ok && r.seen.has(attribute) && !r.unread[attribute] {
 			continue
 		}
 		if before, repeated := kept[name]; repeated {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 // attributeReader collects attributes, in any order, into a message. It goes on after an attribute that it cannot read.
 type attributeReader struct {
 	m      *Message
-	seen   map[string]bool
+	seen   nameSet
 	others map[string]string // from otherHeaders
 	// contentType is the value of otherContentType.
 	contentType string
@@ -25,7 +26,29 @@ type attributeReader struct {
 }
 
 func newAttributeReader() *attributeReader {
-	return &attributeReader{m: &Message{}, seen: make(map[string]bool, 16)}
+	return &attributeReader{m: &Message{}}
+}
+
+// nameSet is a set of names, few of them as a rule: then it allocates nothing.
+type nameSet struct {
+	few  [16]string
+	n    int
+	more map[string]bool // beyond len(few)
+}
+
+func (s *nameSet) has(name string) bool { return slices.Contains(s.few[:s.n], name) || s.more[name] }
+
+// add adds a name that the set does not have.
+func (s *nameSet) add(name string) {
+	if s.n < len(s.few) {
+		s.few[s.n] = name
+		s.n++
+		return
+	}
+	if s.more == nil {
+		s.more = make(map[string]bool)
+	}
+	s.more[name] = true
 }
 
 // fail records that an attribute cannot be read.
@@ -48,10 +71,10 @@ func (r *attributeReader) read(name, value string) error {
 	if !isAttributeName(name) || name == "data" {
 		return fmt.Errorf("attribute name %q: CloudEvents allows a–z and 0–9, except \"data\"", name)
 	}
-	if r.seen[name] {
+	if r.seen.has(name) {
 		return fmt.Errorf("attribute %s is there twice", name)
 	}
-	r.seen[name] = true
+	r.seen.add(name)
 	if !utf8.ValidString(value) {
 		return fmt.Errorf("attribute %s is not UTF-8", name)
 	}
@@ -172,7 +195,7 @@ func (r *attributeReader) message() (*Message, error) {
 		name  string
 		there bool
 	}{
-		{"specversion", r.seen["specversion"]}, {"id", r.m.ID != ""}, {"source", r.m.Source != ""}, {"type", r.m.Type != ""},
+		{"specversion", r.seen.has("specversion")}, {"id", r.m.ID != ""}, {"source", r.m.Source != ""}, {"type", r.m.Type != ""},
 	} {
 		if !a.there {
 			missing = append(missing, a.name)

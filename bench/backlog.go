@@ -14,7 +14,7 @@ const (
 
 // backlogSuite delivers the same number of messages from logs of different sizes. The large one takes some 10 GB on disk.
 var backlogSuite = suite{
-	name: "backlog", title: "Deliver the first 100,000 messages of a backlog to a batch handler", figure: figureRate, unit: "msg/s", also: usual, slow: true,
+	name: "backlog", title: "Deliver the first 100,000 messages of a backlog to a batch handler", figure: figureRate, unit: "msg/s", also: usual, slow: true, long: true,
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
 			return nil, err

@@ -102,6 +102,51 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestSize(t *testing.T) {
+	t.Parallel()
+	o := options{messages: 10_000, rounds: 9}
+	for _, c := range []struct {
+		suite            suite
+		quick            bool
+		messages, rounds int
+	}{
+		{suite{}, false, 10_000, 9},
+		{suite{share: 0.3}, false, 3_000, 9},
+		{suite{share: 0.01}, false, 1_000, 9},
+		{suite{long: true, share: 0.1}, false, 3_000, 3},
+		{suite{long: true, most: 1}, false, 30_000, 1},
+		{suite{long: true}, true, 10_000, 9},
+	} {
+		o.quick = c.quick
+		if messages, rounds := o.size(&c.suite); messages != c.messages || rounds != c.rounds {
+			t.Errorf("%+v: %d messages, %d rounds", c, messages, rounds)
+		}
+	}
+}
+
+// TestTimesOfAnotherProcess: what a process writes is what the one that publishes reads.
+func TestTimesOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	p := newPaced(1, 2)
+	c := &child{Times: filepath.Join(t.TempDir(), "times"), Count: 2}
+	elsewhere := newTimes(c)
+	for _, number := range []int{1, 1, 2, -1, 0} { // a duplicate and others' messages do not count
+		if _, err := os.Stat(c.Times); err == nil {
+			t.Error("the times are written before the last one")
+		}
+		if err := elsewhere.record(number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.adopt(t.Context(), c.Times); err != nil {
+		t.Fatal(err)
+	}
+	first, last := time.Duration(p.handled[1].Load()), time.Duration(p.handled[0].Load())
+	if first <= 0 || last < first || last > time.Since(p.began) {
+		t.Errorf("%s and %s after the beginning", first, last)
+	}
+}
+
 func TestRunRefusesWhatMatchesNothing(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), []string{"-dir", t.TempDir(), "-run", "^nothing$"}, io.Discard, io.Discard)

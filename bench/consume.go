@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ const (
 // consumeSuite reads a stream in order, with an effect of one row for each message. The rate counts from the first effect to the last,
 // without the time in which a consumer starts.
 var consumeSuite = suite{
-	name: "consume", title: "Consume a stream in order, with an effect of one row", figure: figureRate, unit: "msg/s", share: 0.2,
+	name: "consume", title: "Consume a stream in order, with an effect of one row", figure: figureRate, unit: "msg/s", share: 0.6,
 	also: append([]report.Column{{Figure: figureBroker, Title: "broker µs/msg"}}, usual...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		c, err := newConsumption(ctx, b)
@@ -218,7 +219,7 @@ func (c *consumption) consume(name, limit, stream string, cfg inbox.ConsumerConf
 	e := entry{name: name, role: report.Ours, limit: limit, prepare: c.empty, messages: n}
 	e.run = func(ctx context.Context) (_ report.Figures, err error) {
 		cfg := cfg
-		cfg.Name, cfg.Concurrency, cfg.Logger = fmt.Sprintf("consumer-%d", c.runs.Add(1)), consumers, slog.New(slog.DiscardHandler)
+		cfg.Name = fmt.Sprintf("consumer-%d", c.runs.Add(1))
 		from := natsbroker.SubscriberConfig{Config: natsbroker.Config{Stream: stream}, LagConsumer: natsbroker.NoLagConsumer}
 		if name == fromQueue {
 			from.Durable, from.Ordered, from.LagConsumer = cfg.Name, true, ""
@@ -228,24 +229,35 @@ func (c *consumption) consume(name, limit, stream string, cfg inbox.ConsumerConf
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, subscriber.Close()) }()
-		in, err := inbox.New(c.store)
-		if err != nil {
-			return nil, err
-		}
-		consumer, err := inbox.NewConsumer(in, subscriber, cfg)
-		if err != nil {
-			return nil, err
-		}
-		done := expectEffects(n)
-		if err := handle(consumer, done); err != nil {
-			return nil, err
-		}
-		if err := c.until(ctx, consumer, done.all); err != nil {
-			return nil, err
-		}
-		return c.rate(ctx, done, n)
+		return c.consumeFrom(ctx, subscriber, cfg, n, handle)
 	}
 	return e
+}
+
+// consumeFrom handles the first n messages of a new subscriber.
+func (c *consumption) consumeFrom(ctx context.Context, subscriber postrider.Subscriber, cfg inbox.ConsumerConfig, n int, handle register) (
+	report.Figures, error,
+) {
+	in, err := inbox.New(c.store)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Name == "" {
+		cfg.Name = fmt.Sprintf("consumer-%d", c.runs.Add(1))
+	}
+	cfg.Logger, cfg.Concurrency = slog.New(slog.DiscardHandler), cmp.Or(cfg.Concurrency, consumers)
+	consumer, err := inbox.NewConsumer(in, subscriber, cfg)
+	if err != nil {
+		return nil, err
+	}
+	done := expectEffects(n)
+	if err := handle(consumer, done); err != nil {
+		return nil, err
+	}
+	if err := c.until(ctx, consumer, done.all); err != nil {
+		return nil, err
+	}
+	return c.rate(ctx, done, n)
 }
 
 // until runs a consumer until its work is done.

@@ -36,7 +36,7 @@ const (
 // latencySuite measures at a rate; 0 means half of the maximum, which is measured first.
 func latencySuite(name, title string, rate int, share float64) suite {
 	return suite{
-		name: name, title: title, figure: figureP99, unit: "ms at p99", lower: true, also: latencyColumns, share: share,
+		name: name, title: title, figure: figureP99, unit: "ms at p99", lower: true, also: latencyColumns, share: share, long: true,
 		setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 			if err := b.database(ctx); err != nil {
 				return nil, err

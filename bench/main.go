@@ -1,7 +1,7 @@
 // Bench compares Postrider with the limits of the database and the broker, and with its peers, in one run on one machine.
 // docs/performance.md explains the figures and what limits them.
 //
-//	go run ./bench                        # everything: some 40 minutes
+//	go run ./bench                        # everything: about an hour
 //	go run ./bench -quick                 # the same with few messages and one round: to see that it works
 //	go run ./bench -run '^(publish|drain)$'
 //	go run ./bench -check                 # fail where a ratio has fallen 15% below bench/baseline.json

@@ -29,7 +29,7 @@ const (
 // maintainedSuite publishes at full speed while no relay is alive, with and without maintenance that ends segments of the log
 // and is killed while it does so.
 var maintainedSuite = suite{
-	name: "maintained", title: "Publish at full speed for 60 s with no relay alive, 8 writers", figure: figureP99, unit: "ms at p99", lower: true, slow: true,
+	name: "maintained", title: "Publish at full speed for 60 s with no relay alive, 8 writers", figure: figureP99, unit: "ms at p99", lower: true, slow: true, long: true,
 	also: []report.Column{
 		{Figure: figureP50, Title: "p50"}, {Figure: figureP999, Title: "p99.9"}, {Figure: figureRate, Title: "tx/s"},
 		{Figure: figureSegments, Title: "segments ended"}, {Figure: figureKills, Title: "kills"},

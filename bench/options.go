@@ -12,7 +12,7 @@ import (
 type options struct {
 	messages, rounds int
 	quick            bool
-	only             *regexp.Regexp
+	only, rows       *regexp.Regexp
 
 	jsonFile, charts, cpu   string
 	check, writeBaseline    bool
@@ -25,13 +25,14 @@ type options struct {
 // parse parses the command line. Its error names the problem; usage goes to w.
 func parse(args []string, w io.Writer) (options, error) {
 	var o options
-	var only string
+	var only, rows string
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(w)
-	f.IntVar(&o.messages, "messages", 100_000, "`n` messages in a run")
-	f.IntVar(&o.rounds, "rounds", 3, "`n` rounds; in each, the rows of a suite are run in turn")
+	f.IntVar(&o.messages, "messages", 33_000, "`n` messages in a run")
+	f.IntVar(&o.rounds, "rounds", 9, "`n` rounds; in each, the rows of a suite are run in turn. Suites whose runs take long have a third, of three times the messages")
 	f.BoolVar(&o.quick, "quick", false, "few messages, one round, no large backlogs: to see that it works, not to compare")
 	f.StringVar(&only, "run", "", "only suites whose name matches this `regexp`")
+	f.StringVar(&rows, "rows", "", "only rows whose name matches this `regexp`")
 	f.StringVar(&o.jsonFile, "json", "", "write the report to this `file`")
 	f.StringVar(&o.charts, "charts", "", "write a chart (SVG) of each suite to this `folder`")
 	f.StringVar(&o.cpu, "cpuprofile", "", "write a processor profile of the runs, of this process, to this `file`; best with -run and one suite")
@@ -56,6 +57,9 @@ func parse(args []string, w io.Writer) (options, error) {
 	var err error
 	if o.only, err = regexp.Compile(only); err != nil {
 		faults = append(faults, fmt.Errorf("-run: %w", err))
+	}
+	if o.rows, err = regexp.Compile(rows); err != nil {
+		faults = append(faults, fmt.Errorf("-rows: %w", err))
 	}
 	if o.quick {
 		o.messages, o.rounds = min(o.messages, 10_000), 1

@@ -3,57 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/bench/internal/report"
 	"github.com/postrider/postrider/itest/process"
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/postgres"
 )
-
-// relayCommand as the first argument makes this program a relay process: its other arguments are the URL of the database,
-// the outbox's prefix and the relay's name. Its publisher does nothing; it runs until it is stopped.
-const relayCommand = "relay-process"
-
-func runRelayProcess(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) != 3 {
-		return fmt.Errorf("usage: bench %s url prefix name", relayCommand)
-	}
-	pool, err := pgxpool.New(ctx, args[0])
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	store, err := postgres.New(pool, postgres.Config{Prefix: args[1]})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	sink := &counter{}
-	sink.expect(1)
-	r, err := relay.New(store, relay.Config{Name: args[2], Publisher: sink, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(out, relayReady)
-	return r.Run(ctx)
-}
-
-const relayReady = "relay process runs"
 
 const oneProcess = "1 process"
 
 // processesSuite drains a backlog with several relay processes that share its partitions. Processes and server share this
 // machine's processors, so more processes are faster only while processors are idle.
 var processesSuite = suite{
-	name: "processes", title: "Drain a backlog by several relay processes", figure: figureRate, unit: "msg/s",
+	name: "processes", title: "Drain a backlog by several relay processes", figure: figureRate, unit: "msg/s", long: true,
 	also: []report.Column{{Figure: figureServer, Title: "server µs/msg"}, {Figure: figureWAL, Title: "WAL B/msg"}},
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
@@ -98,8 +62,8 @@ func (s *share) prepare(ctx context.Context) (err error) {
 	if s.store, err = s.b.storeWith(ctx, postgres.Config{Prefix: s.prefix}); err != nil {
 		return err
 	}
-	for i := range s.count {
-		p, err := s.b.startRelayProcess(ctx, fmt.Sprintf("%s-%d", s.name, i), s.b.url, s.prefix, s.name)
+	for range s.count {
+		p, err := s.b.startChild(ctx, relayCommand, &child{Postgres: s.b.url, Prefix: s.prefix, Name: s.name})
 		if err != nil {
 			return err
 		}
@@ -136,18 +100,6 @@ func (s *share) run(ctx context.Context) (report.Figures, error) {
 	}
 	s.processes = nil
 	return figures, nil
-}
-
-// startRelayProcess runs this program as a relay.
-func (b *bundle) startRelayProcess(ctx context.Context, logName string, args ...string) (*process.Process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return process.Start(ctx, process.Command{
-		Name: "relay process", Path: self, Args: append([]string{relayCommand}, args...),
-		Log: filepath.Join(b.dir, logName+".log"), Ready: relayReady,
-	})
 }
 
 // await queries the database every 2 ms until the result is true.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -21,10 +22,11 @@ const (
 	figureStatements = "statements" // per second on the server
 )
 
-// buildProgram builds postrider.
+// buildProgram builds postrider as it is released.
 func (b *bundle) buildProgram(ctx context.Context) (string, error) {
 	path := filepath.Join(b.dir, "postrider")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/postrider/postrider/cmd/postrider")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "github.com/postrider/postrider/cmd/postrider")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build postrider (run this in the repository): %w\n%s", err, out)
 	}
@@ -52,7 +54,7 @@ func (b *bundle) startProgram(ctx context.Context, path, prefix, stream string) 
 
 // memorySuite drains backlogs to JetStream with the program and reads its peak memory.
 var memorySuite = suite{
-	name: "memory", title: "Peak memory of postrider relay while it drains a backlog to JetStream", figure: figureRSS, unit: "MiB", lower: true,
+	name: "memory", title: "Peak memory of postrider relay while it drains a backlog to JetStream", figure: figureRSS, unit: "MiB", lower: true, long: true,
 	also: []report.Column{{Figure: figureRate, Title: "msg/s"}},
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
@@ -108,7 +110,7 @@ func (b *bundle) peakMemory(name, program string, n int) entry {
 
 // idleSuite measures the program while there is nothing to do.
 var idleSuite = suite{
-	name: "idle", title: "postrider relay with nothing to deliver, after 10 s, for 20 s", figure: figureIdleCPU, unit: "% of a core", lower: true,
+	name: "idle", title: "postrider relay with nothing to deliver, after 10 s, for 20 s", figure: figureIdleCPU, unit: "% of a core", lower: true, long: true,
 	also: []report.Column{{Figure: figureStatements, Title: "statements/s"}},
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {

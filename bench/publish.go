@@ -11,6 +11,12 @@ import (
 	"github.com/postrider/postrider/outbox"
 )
 
+const (
+	oursInTx    = "Postrider, InTx"
+	oursSQLInTx = "Postrider, database/sql, InTx"
+	handSQL     = "by hand, database/sql"
+)
+
 // way is a way to write an order and its message in one transaction; i is the order's number.
 type way struct {
 	name, limit, peer string
@@ -91,7 +97,7 @@ func publishFewWays(ctx context.Context, b *bundle) ([]way, error) {
 		{name: "Postrider, separate statements", role: report.Ours, limit: handStatements, publish: func(ctx context.Context, i int) error {
 			return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return placeOrder(ctx, o, tx, i) })
 		}},
-		{name: "Postrider, InTx", role: report.Ours, limit: handStatements, publish: func(ctx context.Context, i int) error {
+		{name: oursInTx, role: report.Ours, limit: handStatements, publish: func(ctx context.Context, i int) error {
 			_, err := o.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return placeOrder(ctx, o, tx, i) })
 			return err
 		}},
@@ -120,9 +126,8 @@ func publishSQLWays(ctx context.Context, b *bundle) ([]way, error) {
 	if err != nil {
 		return nil, err
 	}
-	const byHand = "by hand, database/sql"
 	return []way{
-		{name: byHand, role: report.Limit, publish: func(ctx context.Context, i int) error {
+		{name: handSQL, role: report.Limit, publish: func(ctx context.Context, i int) error {
 			return inSQLTx(ctx, db, func(tx *sql.Tx) error {
 				if _, err := tx.ExecContext(ctx, insertOrderSQL, customer, i); err != nil {
 					return err
@@ -131,10 +136,10 @@ func publishSQLWays(ctx context.Context, b *bundle) ([]way, error) {
 				return err
 			})
 		}},
-		{name: "Postrider, database/sql", role: report.Ours, limit: byHand, publish: func(ctx context.Context, i int) error {
+		{name: "Postrider, database/sql", role: report.Ours, limit: handSQL, publish: func(ctx context.Context, i int) error {
 			return inSQLTx(ctx, db, func(tx *sql.Tx) error { return placeOrderSQL(ctx, o, tx, i) })
 		}},
-		{name: "Postrider, database/sql, InTx", role: report.Ours, limit: byHand, publish: func(ctx context.Context, i int) error {
+		{name: oursSQLInTx, role: report.Ours, limit: handSQL, publish: func(ctx context.Context, i int) error {
 			_, err := o.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return placeOrderSQL(ctx, o, tx, i) })
 			return err
 		}},

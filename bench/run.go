@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ const tolerance = 0.15
 
 // run measures the selected suites and writes the requested output. The figures go to out, progress to progress.
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
-	if len(args) > 0 && args[0] == relayCommand {
-		return runRelayProcess(ctx, args[1:], out)
+	if len(args) > 0 && childCommands[args[0]] != nil {
+		return runChild(ctx, childCommands[args[0]], args[1:], out)
 	}
 	o, err := parse(args, progress)
 	if errors.Is(err, flag.ErrHelp) {
@@ -47,7 +48,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		if !o.only.MatchString(s.name) || s.slow && o.quick {
 			continue
 		}
-		measured, err := measure(ctx, w, s)
+		measured, err := measure(ctx, w, &s)
+		if errors.Is(err, errMissing) {
+			fmt.Fprintf(progress, "%s: skipped: %v\n", s.name, err)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("suite %s: %w", s.name, err)
 		}
@@ -57,7 +62,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		}
 	}
 	if len(r.Suites) == 0 {
-		return fmt.Errorf("-run %s matches none of the suites: %s", o.only, strings.Join(suiteNames(), ", "))
+		return fmt.Errorf("-run %s matches none of the suites that can run here: %s", o.only, strings.Join(suiteNames(), ", "))
 	}
 	if err := w.describe(ctx, r); err != nil {
 		return err
@@ -83,14 +88,16 @@ func profile(file string) (stop func() error, err error) {
 }
 
 // measure runs the rows of a suite in turn, round by round, each round starting with another row.
-func measure(ctx context.Context, w *world, s suite) (*report.Suite, error) {
-	b := &bundle{world: w, n: w.messages(s)}
+func measure(ctx context.Context, w *world, s *suite) (*report.Suite, error) {
+	messages, rounds := w.options.size(s)
+	b := &bundle{world: w, n: messages}
 	defer b.cleanUp()
 	fmt.Fprintf(w.progress, "%s: preparing\n", s.name)
 	entries, err := s.setup(ctx, b)
 	if err != nil {
 		return nil, err
 	}
+	entries = slices.DeleteFunc(entries, func(e entry) bool { return !w.options.rows.MatchString(e.name) })
 	measured := &report.Suite{Name: s.name, Title: s.title, Figure: s.figure, Unit: s.unit, Lower: s.lower, Messages: b.n, Also: s.also}
 	for _, e := range entries {
 		row := &report.Row{Name: e.name, Role: e.role, Limit: e.limit, Peer: e.peer}
@@ -99,7 +106,7 @@ func measure(ctx context.Context, w *world, s suite) (*report.Suite, error) {
 		}
 		measured.Rows = append(measured.Rows, row)
 	}
-	for round := range w.options.rounds {
+	for round := range rounds {
 		for i := range entries {
 			at := (i + round) % len(entries)
 			if entries[at].quoted > 0 {
@@ -111,7 +118,7 @@ func measure(ctx context.Context, w *world, s suite) (*report.Suite, error) {
 			}
 			row := measured.Rows[at]
 			row.Runs = append(row.Runs, figures)
-			fmt.Fprintf(w.progress, "%s: round %d of %d: %s: %s %s\n", s.name, round+1, w.options.rounds, row.Name,
+			fmt.Fprintf(w.progress, "%s: round %d of %d: %s: %s %s\n", s.name, round+1, rounds, row.Name,
 				report.Number(figures[s.figure]), s.unit)
 		}
 	}

@@ -29,7 +29,7 @@ const (
 
 // flowSuite runs whole sagas: starts, six hand-overs and all transitions.
 var flowSuite = suite{
-	name: "saga-flow", title: "Sagas of three steps, from start to end", figure: figureRate, unit: "sagas/s", share: 0.03, also: sagaColumns,
+	name: "saga-flow", title: "Sagas of three steps, from start to end", figure: figureRate, unit: "sagas/s", long: true, share: 0.03, also: sagaColumns,
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
 			return nil, err
@@ -141,7 +141,7 @@ func (s *sagas) expectEnds(n int) *effects {
 // sagaLatencySuite starts sagas at a steady pace.
 var sagaLatencySuite = suite{
 	name: "saga-latency", title: "From the start of a saga to its end, at 100 sagas/s, with three participants in one log", figure: figureP99, unit: "ms at p99",
-	lower: true, share: 0.01, also: append([]report.Column{{Figure: figureP50, Title: "p50"}, {Figure: figureWaited, Title: "Wait, p99"}}, sagaColumns...),
+	lower: true, long: true, share: 0.01, also: append([]report.Column{{Figure: figureP50, Title: "p50"}, {Figure: figureWaited, Title: "Wait, p99"}}, sagaColumns...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
 			return nil, err
@@ -207,7 +207,7 @@ func (b *bundle) sagaLatency(ctx context.Context) (report.Figures, error) {
 
 // eachSuite runs one instance with many items.
 var eachSuite = suite{
-	name: "saga-each", title: "One instance that reserves each of 1,000 items, 16 at a time", figure: figureTook, unit: "s", lower: true,
+	name: "saga-each", title: "One instance that reserves each of 1,000 items, 16 at a time", figure: figureTook, unit: "s", lower: true, long: true,
 	also: append([]report.Column{{Figure: figureWALMB, Title: "WAL MB"}}, sagaColumns...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {

@@ -26,7 +26,7 @@ const (
 // waitingSuite takes transitions of some instances while many others wait or have ended.
 var waitingSuite = suite{
 	name: "saga-waiting", title: "Transitions of some instances while others wait, or have ended; one in a transaction", figure: figureRate, unit: "transitions/s",
-	slow: true, share: 0.01, also: append([]report.Column{
+	slow: true, long: true, share: 0.01, also: append([]report.Column{
 		{Figure: figureStatements, Title: "idle statements/s"}, {Figure: figureList, Title: "list, ms"}, {Figure: figureCount, Title: "count, ms"},
 	}, sagaColumns...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
@@ -166,7 +166,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // timersSuite lets the timeouts of many instances end at the same moment.
 var timersSuite = suite{
-	name: "saga-timers", title: "Instances whose timeouts end at the same moment", figure: figureRate, unit: "timers/s", share: 0.05, also: sagaColumns,
+	name: "saga-timers", title: "Instances whose timeouts end at the same moment", figure: figureRate, unit: "timers/s", long: true, share: 0.05, also: sagaColumns,
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
 			return nil, err

@@ -29,7 +29,7 @@ const (
 // command. Everything is done by one goroutine.
 var transitionsSuite = suite{
 	name: "saga-transitions", title: "Transitions of sagas: a reply, a changed row, an entry in the history, a command", figure: figureRate,
-	unit: "transitions/s", share: 0.04, also: append([]report.Column{{Figure: figureHOT, Title: "HOT %"}}, sagaColumns...),
+	unit: "transitions/s", long: true, share: 0.04, also: append([]report.Column{{Figure: figureHOT, Title: "HOT %"}}, sagaColumns...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
 			return nil, err

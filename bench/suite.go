@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/postrider/postrider/bench/internal/report"
 )
@@ -16,10 +17,18 @@ type suite struct {
 	also         []report.Column
 	// slow: -quick skips the suite.
 	slow bool
+	// long: a run takes long however few messages it has, or is about many of them. The suite has a third of the rounds, with three
+	// times the messages.
+	long bool
+	// most limits the rounds, 0 for no limit.
+	most int
 	// share is the fraction of the messages per run, for slow suites; 0 means all.
 	share float64
 	setup func(ctx context.Context, b *bundle) ([]entry, error)
 }
+
+// errMissing: a server that only some suites need is not there.
+var errMissing = errors.New("not here; make bench installs it")
 
 // entry is one way to do the work of a suite.
 type entry struct {
@@ -60,10 +69,17 @@ func suiteNames() []string {
 	return names
 }
 
-// messages is the number of messages per run of the suite.
-func (w *world) messages(s suite) int {
-	if s.share == 0 {
-		return w.options.messages
+// size returns the number of messages per run of a suite, and of its rounds.
+func (o *options) size(s *suite) (messages, rounds int) {
+	messages, rounds = o.messages, o.rounds
+	if s.long && !o.quick {
+		messages, rounds = 3*messages, max(rounds/3, 1)
 	}
-	return max(int(s.share*float64(w.options.messages)), 1000)
+	if s.share > 0 {
+		messages = max(int(s.share*float64(messages)), 1000)
+	}
+	if s.most > 0 {
+		rounds = min(rounds, s.most)
+	}
+	return messages, rounds
 }

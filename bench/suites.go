@@ -1,6 +1,9 @@
 package main
 
-import "github.com/postrider/postrider/bench/internal/report"
+import (
+	"github.com/postrider/postrider/bench/internal/inboxes"
+	"github.com/postrider/postrider/bench/internal/report"
+)
 
 // suites are all suites, in the order in which they run.
 var suites = []suite{
@@ -8,11 +11,17 @@ var suites = []suite{
 	publishSuite("publish-1", "Publish with a business row, one transaction each, 1 writer", 1, 0.05, publishFewWays),
 	publishSuite("publish-32", "Publish with a business row, one transaction each, 32 writers", 32, 0.3, publishFewWays),
 	publishManySuite,
+	notifiedSuite,
+	mysqlPublishSuite,
 	drainSuite,
 	jetStreamSuite,
 	consumeSuite,
+	consumeKafkaSuite,
+	takeoverSuite,
+	inboxSuite,
 	latencySuite("latency", "Latency from commit to handler at 1,000 messages per second", 1000, 0.1),
 	latencySuite("steady", "Latency from commit to handler at half of what writers and relay can do at most", 0, 0.2),
+	acrossSuite,
 	togetherSuite,
 	maintainedSuite,
 	conditionsSuite,
@@ -59,6 +68,20 @@ var promises = []report.Promise{
 		With: fromQueue, AtLeast: 5},
 	{Number: 8, Text: "consume with handlers of 20 ms, 16 at once, to the most possible", Suite: "consume", Row: fromLogSlow,
 		Figure: figureOfMost, AtLeast: 0.9},
+	{Number: 8, Text: "consume in order, 10,000 keys, from JetStream, to Kafka", Suite: "consume-kafka", Row: fromLog, With: fromKafka, AtLeast: 0.9},
+	{Number: 8, Text: "takeover of a stream, 10 SIGKILLs, seconds beyond LeaseTTL at most", Suite: "takeover", Row: takeoverKilled,
+		Figure: figureBeyond, AtMost: 1},
+	{Number: 8, Text: "consume by ID, 16 at once, to a loop by hand", Suite: "inbox", Row: inboxes.ByIDParallel, With: inboxes.HandParallel, AtLeast: 0.95},
+	{Number: 8, Text: "publish, relay, JetStream, effect at 1,000 msg/s in separate processes, median, ms", Suite: "across", Row: acrossAll,
+		Figure: figureP50, AtMost: 5},
+	{Number: 8, Text: "publish, relay, JetStream, effect at 1,000 msg/s in separate processes, p99, ms", Suite: "across", Row: acrossAll,
+		Figure: figureP99, AtMost: 20},
+	{Number: 8, Text: "publish to a handler in another process at 1,000 msg/s, median, ms", Suite: "across", Row: acrossRelay, Figure: figureP50, AtMost: 3},
+	{Number: 8, Text: "first message after idle time, without notification, p99, ms", Suite: "across", Row: acrossIdle, Figure: figureP99, AtMost: 100},
+	{Number: 8, Text: "publish with notifications, to without", Suite: "notified", Row: notifiedEach, With: notifiedNever, AtLeast: 0.97},
+	{Number: 8, Text: "InTx on pgx, to the same inserts by hand in four round trips", Suite: "publish", Row: oursInTx, With: handStatements, AtLeast: 1.25},
+	{Number: 8, Text: "InTx on database/sql, to the same inserts by hand", Suite: "publish", Row: oursSQLInTx, With: handSQL, AtLeast: 1.2},
+	{Number: 8, Text: "InTx on MariaDB, to the same inserts by hand", Suite: "mysql-publish", Row: mysqlInTx, With: mysqlByHand, AtLeast: 0.9},
 	{Number: 9, Text: "transitions of sagas, one in a transaction, to the same rows by hand", Suite: "saga-transitions", Row: oursTransition,
 		With: handTransition, AtLeast: 0.85},
 	{Number: 9, Text: "transitions of sagas, 100 in a transaction, to the same by hand", Suite: "saga-transitions", Row: oursTransitions,

@@ -43,6 +43,7 @@ type world struct {
 	nats        *process.Server // likewise
 	postgresURL string
 	natsURL     string
+	kafkaURL    string
 	servers     []*process.Server
 	databases   int // created so far
 }

@@ -19,8 +19,8 @@ const (
 	// them and one waits for the other. It waits for a row that another open transaction has inserted, and inserts the row if that
 	// transaction rolls back. $1 consumer, $2 ids.
 	claimSQL = `
-insert into {claims} (consumer, id) select $1::text, i.id from unnest($2::text::text[]) as i (id)
-on conflict do nothing returning case when ` + durableSQL + ` then id end`
+insert into {claims} (consumer, id) select $1::text, i.id from unnest($2::text::text[]) as i (id) where (select ` + durableSQL + `)
+on conflict do nothing returning id`
 
 	// claimOneSQL is for a single message, the common case.
 	claimOneSQL = `insert into {claims} (consumer, id) values ($1::text, $2::text) on conflict do nothing
