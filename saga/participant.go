@@ -23,8 +23,9 @@ type Records[Tx any] interface {
 	store.SagaRecords[Tx]
 	// PurgeSagaRecords is that of store.SagaMaintenance.
 	PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error)
-	// Savepoint is that of store.Transactor.
+	// Savepoint and Conflicted are those of store.Transactor.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
+	Conflicted(err error) bool
 }
 
 // ParticipantConfig configures a participant. The zero value of each field means its default.
@@ -168,6 +169,15 @@ func (p *Participant[Tx]) act(
 	default: // machine.Repeat
 		return replyMessage(m, machine.Outcome(r.ReplyType), r.Reply), nil
 	}
+}
+
+// uncounted returns the outcome of a message. That its transaction and others waited for each other does not count as an attempt: the
+// message would be dead-lettered, and the saga turned back, for what others do.
+func (p *Participant[Tx]) uncounted(err error) error {
+	if err == nil || !p.records.Conflicted(err) || postrider.OutcomeOf(err).Kind != postrider.Retried {
+		return err
+	}
+	return errors.Join(postrider.Snooze(failureWait), err)
 }
 
 // do runs the handler of a command in a savepoint, which a refusal rolls back.

@@ -108,7 +108,7 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 // inTx handles a command or an undo in a transaction of its own.
 func (p *Participant[Tx]) inTx(ctx context.Context, m *postrider.Message, h *stepHandler[Tx], undo bool) error {
 	_, err := p.box.InTx(ctx, func(ctx context.Context, tx Tx) error { return p.handle(ctx, tx, m, h, undo) })
-	return err
+	return p.uncounted(err)
 }
 
 // mayHandle says why a step cannot be registered.
