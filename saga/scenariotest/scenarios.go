@@ -48,6 +48,8 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A30 two operators":               twoOperators[Tx],
 		"A31 edit":                        edit[Tx],
 		"A33 skip and done":               skipAndDone[Tx],
+		"A35 diff":                        diff[Tx],
+		"A48 random sagas":                randomSagas[Tx],
 		"A36 version missing":             versionMissing[Tx],
 		"A44 deadlock":                    deadlock[Tx],
 		"message of a local step is lost": localMessageLost[Tx],
