@@ -58,6 +58,8 @@ type Participant[Tx any] struct {
 type stepHandler[Tx any] struct {
 	do   func(ctx context.Context, tx Tx, m *postrider.Message) (reply []byte, err error)
 	undo func(ctx context.Context, tx Tx, command, reply []byte) error // nil: the step cannot be undone
+	// settle is that of a call of which nobody knows how it ended; nil if the step is none.
+	settle func(command []byte) error
 }
 
 // NewParticipant returns a participant that keeps its records in a store and publishes its answers through an outbox of the same
@@ -160,6 +162,12 @@ func (p *Participant[Tx]) act(
 		return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
 	case machine.Refuse:
 		return refusalMessage(m, machine.OutcomeRefused, Refusal{Reason: machine.Blocked, Text: "the step was undone before"})
+	case machine.Settle:
+		if h.settle != nil {
+			return nil, h.settle(r.Command)
+		}
+		return refusalMessage(m, machine.OutcomeNoRecord, Refusal{Reason: "calling", Text: fmt.Sprintf(
+			"participant %s made a call for this step, and nobody knows how it ended", p.cfg.Name)})
 	case machine.BlockDone, machine.NoRecord:
 		if action == machine.BlockDone {
 			r.State, r.CommandType = store.SagaStepBlocked, m.Type

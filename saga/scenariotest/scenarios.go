@@ -42,6 +42,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A24 child is abandoned":          childAbandoned[Tx],
 		"A24 key of a child is held":      childKeyHeld[Tx],
 		"A25 calls":                       calls[Tx],
+		"A25 call is unknown":             callUnknown[Tx],
 		"A26 a person decides":            ask[Tx],
 		"A27 signals":                     signals[Tx],
 		"A29 forced compensation":         forced[Tx],

@@ -57,9 +57,11 @@ func (t *transition) reopens(s *Step, st *StepState, r *Reply) bool {
 	}
 	t.event(EventLateEffect, st.SentAs, "done after it was undone")
 	t.s.Ended, st.Owed = "", true
-	if !t.s.Paused {
-		t.sendUndo(s, st)
+	if t.s.Paused { // it is sent when the instance resumes
+		st.Status, st.Attempt, st.Due = StepUndoing, 0, max(t.age, 1)
+		return true
 	}
+	t.sendUndo(s, st)
 	return true
 }
 
