@@ -47,6 +47,8 @@ const (
 	headerTimer   = "postrider-saga-timer"   // the number of a timer
 	headerSignal  = "postrider-saga-signal"  // the type of a signal
 	headerName    = "postrider-saga-name"    // of the contract
+	// headerRecorded is "1" in the replies of a Participant: it has a record of the step.
+	headerRecorded = "postrider-saga-recorded"
 )
 
 // keyOf is the key of the messages of an instance.
@@ -145,11 +147,11 @@ func verbMessage(engine, id string, v machine.Verb) (*postrider.Message, error) 
 
 // replyMessage is the answer to a command or undo.
 func replyMessage(command *postrider.Message, outcome machine.Outcome, payload []byte) *postrider.Message {
-	headers := make(map[string]string, 6)
+	headers := make(map[string]string, 7)
 	for _, name := range []string{headerID, headerRun, headerStep, headerToken, headerAttempt} {
 		headers[name] = command.Headers[name]
 	}
-	headers[headerOutcome] = string(outcome)
+	headers[headerOutcome], headers[headerRecorded] = string(outcome), "1"
 	return &postrider.Message{
 		Type: typeReply, Topic: command.Headers[headerReply], Key: command.Headers[headerKey], Headers: headers, Payload: payload,
 	}
@@ -178,6 +180,7 @@ func readInput(m *postrider.Message) (in machine.Input, err error) {
 	case typeReply, typeEnded:
 		r := &machine.Reply{
 			SentAs: m.Headers[headerStep], Token: m.Headers[headerToken], Outcome: machine.Outcome(m.Headers[headerOutcome]),
+			Unrecorded: m.Type == typeReply && m.Headers[headerRecorded] == "",
 		}
 		in.Reply = r
 		switch r.Outcome {

@@ -23,8 +23,9 @@ type Records[Tx any] interface {
 	store.SagaRecords[Tx]
 	// PurgeSagaRecords is that of store.SagaMaintenance.
 	PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error)
-	// Savepoint is that of store.Transactor.
+	// Savepoint and Conflicted are those of store.Transactor.
 	Savepoint(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
+	Conflicted(err error) bool
 }
 
 // ParticipantConfig configures a participant. The zero value of each field means its default.
@@ -57,6 +58,8 @@ type Participant[Tx any] struct {
 type stepHandler[Tx any] struct {
 	do   func(ctx context.Context, tx Tx, m *postrider.Message) (reply []byte, err error)
 	undo func(ctx context.Context, tx Tx, command, reply []byte) error // nil: the step cannot be undone
+	// settle is that of a call of which nobody knows how it ended; nil if the step is none.
+	settle func(command []byte) error
 }
 
 // NewParticipant returns a participant that keeps its records in a store and publishes its answers through an outbox of the same
@@ -159,6 +162,12 @@ func (p *Participant[Tx]) act(
 		return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
 	case machine.Refuse:
 		return refusalMessage(m, machine.OutcomeRefused, Refusal{Reason: machine.Blocked, Text: "the step was undone before"})
+	case machine.Settle:
+		if h.settle != nil {
+			return nil, h.settle(r.Command)
+		}
+		return refusalMessage(m, machine.OutcomeNoRecord, Refusal{Reason: "calling", Text: fmt.Sprintf(
+			"participant %s made a call for this step, and nobody knows how it ended", p.cfg.Name)})
 	case machine.BlockDone, machine.NoRecord:
 		if action == machine.BlockDone {
 			r.State, r.CommandType = store.SagaStepBlocked, m.Type
@@ -168,6 +177,15 @@ func (p *Participant[Tx]) act(
 	default: // machine.Repeat
 		return replyMessage(m, machine.Outcome(r.ReplyType), r.Reply), nil
 	}
+}
+
+// uncounted returns the outcome of a message. That its transaction and others waited for each other does not count as an attempt: the
+// message would be dead-lettered, and the saga turned back, for what others do.
+func (p *Participant[Tx]) uncounted(err error) error {
+	if err == nil || !p.records.Conflicted(err) || postrider.OutcomeOf(err).Kind != postrider.Retried {
+		return err
+	}
+	return errors.Join(postrider.Snooze(failureWait), err)
 }
 
 // do runs the handler of a command in a savepoint, which a refusal rolls back.

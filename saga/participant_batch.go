@@ -68,7 +68,7 @@ func (b *participantBatch[Tx]) lock(ctx context.Context, steps ...store.SagaStep
 	}
 	records, now, err := b.records.LockSagaRecords(ctx, b.tx, b.cfg.Name, missing)
 	if err != nil {
-		return fmt.Errorf("lock the records of %d steps: %w", len(missing), err)
+		return b.uncounted(fmt.Errorf("lock the records of %d steps: %w", len(missing), err))
 	}
 	for i, r := range records {
 		locked := b.steps[missing[i]]
@@ -93,7 +93,7 @@ func (b *participantBatch[Tx]) handle(ctx context.Context, m *postrider.Message,
 	seen := m.Headers[headerSeen] != ""
 	answer, err := b.act(ctx, b.tx, m, of.handler, &r, machine.Decide(r.State, of.undo, of.handler.undo != nil, seen, expired))
 	if err != nil {
-		return err
+		return b.uncounted(err)
 	}
 	if r.State != locked.State || locked.changed {
 		r.FirstSentAt, locked.changed = since, true
@@ -104,7 +104,10 @@ func (b *participantBatch[Tx]) handle(ctx context.Context, m *postrider.Message,
 }
 
 // End implements relay.Batch.
-func (b *participantBatch[Tx]) End(ctx context.Context) error {
+func (b *participantBatch[Tx]) End(ctx context.Context) error { return b.uncounted(b.write(ctx)) }
+
+// write saves what was done, and publishes the answers.
+func (b *participantBatch[Tx]) write(ctx context.Context) error {
 	var changed []store.SagaRecord
 	for _, locked := range b.locked {
 		if locked.changed {

@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga/internal/machine"
+	"github.com/postrider/postrider/store"
 )
 
 // callHandler has the handlers of a step of HandleCall with their types removed.
 type callHandler struct {
 	do   func(ctx context.Context, key string, m *postrider.Message) (reply []byte, err error)
 	undo func(ctx context.Context, key string, command, reply []byte) error // nil: the step cannot be undone
+	// schemaVersion is that of the command.
+	schemaVersion int
 }
 
 // errCall: the transaction is rolled back, and the call comes first.
@@ -22,8 +27,9 @@ var errCall = errors.New("the call comes first")
 // HandleCall is Handle for steps that call a service over the network: do and undo run outside of any transaction, and what they
 // return is recorded in one together with the answer. If the process dies in between, the call is repeated. It is given a key that is the same
 // for all attempts, and another one for the undo: pass it to the service as its idempotency key, or else the call can have its effect
-// twice. An error of do is no refusal: the relay tries again, and an undo waits behind its command for that. Refuse says
-// that the call certainly had no effect. Call HandleCall before Calls. Errors: as for Handle.
+// twice. An error of do is no refusal: the relay tries again, and an undo waits behind its command for that. An undo that finds a call of
+// which nobody knows how it ended, since its command is a dead letter, repeats it with its key first. Refuse says that the call
+// certainly had no effect. Call HandleCall before Calls. Errors: as for Handle.
 func HandleCall[Tx, C, R any](
 	p *Participant[Tx], s StepDefinition[C, R],
 	do func(ctx context.Context, key string, m postrider.Typed[C]) (R, error),
@@ -32,7 +38,7 @@ func HandleCall[Tx, C, R any](
 	if err := p.mayHandle(s.Type(), s.Validate(), do == nil, undo == nil, s.noUndo); err != nil {
 		return err
 	}
-	h := callHandler{do: func(ctx context.Context, key string, m *postrider.Message) ([]byte, error) {
+	h := callHandler{schemaVersion: s.command.SchemaVersion(), do: func(ctx context.Context, key string, m *postrider.Message) ([]byte, error) {
 		typed, err := s.command.Decode(m)
 		if err != nil {
 			return nil, err
@@ -74,25 +80,35 @@ func (p *Participant[Tx]) Calls(r *relay.Relay) error {
 }
 
 // call handles a command or an undo: if its record says that there is something to do, it makes the call, and then records and answers
-// what came of it.
+// what came of it. Before the call, it records that there may be one: an undo that finds it so first finds out how the call ended, by
+// repeating it, since its command may be a dead letter by then.
 func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h callHandler, undo bool) error {
 	var command, did []byte
-	asked := &stepHandler[Tx]{do: func(context.Context, Tx, *postrider.Message) ([]byte, error) { return nil, errCall }}
+	unknown := false
+	asked := &stepHandler[Tx]{
+		do:     func(context.Context, Tx, *postrider.Message) ([]byte, error) { return nil, errCall },
+		settle: func(c []byte) error { command, unknown = c, true; return errCall },
+	}
 	if h.undo != nil {
 		asked.undo = func(_ context.Context, _ Tx, c, r []byte) error {
 			command, did = c, r
 			return errCall
 		}
 	}
-	err := p.inTx(ctx, m, asked, undo)
-	if !errors.Is(err, errCall) {
+	if called, err := p.ask(ctx, m, asked, undo); err != nil || !called {
 		return err
 	}
 	key := m.Headers[headerRun] + "/" + m.Headers[headerStep]
 	var reply []byte
-	if undo {
+	var err error
+	switch {
+	case unknown:
+		again := *m
+		again.Type, again.Payload, again.SchemaVersion = strings.TrimSuffix(m.Type, machine.UndoType("")), command, h.schemaVersion
+		reply, err = h.do(ctx, key, &again)
+	case undo:
 		err = h.undo(ctx, key+"/undo", command, did)
-	} else {
+	default:
 		reply, err = h.do(ctx, key, m)
 	}
 	if _, refused := errors.AsType[*machine.RefusalError](err); err != nil && !refused && !errors.Is(err, ErrCannotUndo) {
@@ -102,13 +118,64 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	if h.undo != nil {
 		answered.undo = func(context.Context, Tx, []byte, []byte) error { return err }
 	}
-	return p.inTx(ctx, m, answered, undo)
+	if !unknown {
+		return p.inTx(ctx, m, answered, undo)
+	}
+	if err := p.settled(ctx, m, answered); err != nil {
+		return err
+	}
+	return p.call(ctx, m, h, undo)
+}
+
+// ask says whether a message takes a call, and records that one of a command begins.
+func (p *Participant[Tx]) ask(ctx context.Context, m *postrider.Message, h *stepHandler[Tx], undo bool) (called bool, err error) {
+	_, err = p.box.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		b := p.newBatch(tx)
+		of := asked[Tx]{h, undo}
+		switch err := b.handle(ctx, m, of); {
+		case err != nil && !errors.Is(err, errCall):
+			return err
+		case err == nil:
+			return b.write(ctx)
+		}
+		called = true
+		if undo {
+			return nil
+		}
+		locked := b.steps[stepOf(m)]
+		locked.State, locked.CommandType, locked.Command, locked.changed = store.SagaStepCalling, m.Type, m.Payload, true
+		locked.FirstSentAt, _ = time.Parse(time.RFC3339, m.Headers[headerSince]) // handle has read it
+		return b.write(ctx)
+	})
+	return called, p.uncounted(err)
+}
+
+// settled records how a call ended, for the undo that has repeated it.
+func (p *Participant[Tx]) settled(ctx context.Context, m *postrider.Message, h *stepHandler[Tx]) error {
+	_, err := p.box.InTx(ctx, func(ctx context.Context, tx Tx) error {
+		b := p.newBatch(tx)
+		if err := b.lock(ctx, stepOf(m)); err != nil {
+			return err
+		}
+		locked := b.steps[stepOf(m)]
+		if locked.State != store.SagaStepCalling { // somebody else has
+			return b.write(ctx)
+		}
+		command := *m
+		command.Type, command.Payload = locked.CommandType, locked.Command
+		locked.changed = true
+		if _, err := b.do(ctx, tx, &command, h, &locked.SagaRecord); err != nil {
+			return err
+		}
+		return b.write(ctx)
+	})
+	return p.uncounted(err)
 }
 
 // inTx handles a command or an undo in a transaction of its own.
 func (p *Participant[Tx]) inTx(ctx context.Context, m *postrider.Message, h *stepHandler[Tx], undo bool) error {
 	_, err := p.box.InTx(ctx, func(ctx context.Context, tx Tx) error { return p.handle(ctx, tx, m, h, undo) })
-	return err
+	return p.uncounted(err)
 }
 
 // mayHandle says why a step cannot be registered.

@@ -51,6 +51,12 @@ func RefuseWith(event *postrider.Message, err error) (*postrider.Message, error)
 // A step that exists for each of several items has the item in its name. ctx is that of the handler. Errors: those of f and of the
 // store; a handler returns them.
 func (p *Participant[Tx]) Do(ctx context.Context, tx Tx, step string, f func(ctx context.Context) (*postrider.Message, error)) error {
+	return p.uncounted(p.doEvent(ctx, tx, step, f))
+}
+
+func (p *Participant[Tx]) doEvent(
+	ctx context.Context, tx Tx, step string, f func(ctx context.Context) (*postrider.Message, error),
+) error {
 	r, m, err := p.lockStep(ctx, tx, step)
 	if err != nil {
 		return err
@@ -94,6 +100,12 @@ func (p *Participant[Tx]) Do(ctx context.Context, tx Tx, step string, f func(ctx
 // Errors: as for Do.
 func (p *Participant[Tx]) Undo(ctx context.Context, tx Tx, step string,
 	f func(ctx context.Context, did *postrider.Message) (*postrider.Message, error),
+) error {
+	return p.uncounted(p.undoEvent(ctx, tx, step, f))
+}
+
+func (p *Participant[Tx]) undoEvent(
+	ctx context.Context, tx Tx, step string, f func(ctx context.Context, did *postrider.Message) (*postrider.Message, error),
 ) error {
 	r, m, err := p.lockStep(ctx, tx, step)
 	if err != nil {

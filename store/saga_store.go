@@ -104,6 +104,7 @@ const (
 	SagaStepRefused SagaStepState = "refused" // it did not and will not happen
 	SagaStepUndone  SagaStepState = "undone"  // it was undone
 	SagaStepBlocked SagaStepState = "blocked" // it was undone before it was done; its command will be refused
+	SagaStepCalling SagaStepState = "calling" // a call outside of the transaction began, and nobody knows how it ended
 )
 
 // SagaStep identifies a step of one run. Step is its path, with item and generation, 1 to 256 bytes.

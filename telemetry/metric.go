@@ -161,7 +161,7 @@ var sagaMetrics = []Metric{
 	counted("postrider_saga_steps_total", and(ofSaga, "step", "outcome"), "Steps by what became of them: done, refused, unknown (no answer in time), undone, skipped, late, stuck, released."),
 	counted("postrider_saga_attempts_total", and(ofSaga, "step", "direction"), "Commands and undos that were sent, and expected steps of other services."),
 	counted("postrider_saga_timed_out_total", and(ofSaga, "step"), "Steps without an answer in time; deadline: of the whole instance."),
-	counted("postrider_saga_late_effect_total", ofSaga, "Steps that were done after their instance had been compensated or abandoned: nothing undoes them."),
+	counted("postrider_saga_late_effect_total", ofSaga, "Steps that were done after their undo was confirmed, and are undone again, or after their instance was abandoned, which nothing undoes."),
 	counted("postrider_saga_operator_total", and(ofSaga, "verb", "result"), "Operators' decisions about instances, by result: applied, refused."),
 	counted("postrider_saga_conflicts_total", ofSaga, "Starts of an instance whose ID exists with other data; the caller gets an error."),
 	counted("postrider_saga_not_found_total", and(ofStore, "engine"), "Messages that were dead-lettered since their instance does not exist."),

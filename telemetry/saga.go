@@ -108,9 +108,11 @@ func (i *sagaInstruments) onEntry(s *observe.Transitioned, e *store.SagaEntry, s
 	case outcome != "":
 		i.add("postrider_saga_steps_total", 1, and(of, step, outcome))
 		i.record("postrider_saga_step_duration_seconds", since, and(of, step, outcome))
-		if outcome == "late" && strings.HasPrefix(e.Text, "done") && (s.Status == store.SagaCompensated || s.Status == store.SagaAbandoned) {
+		if outcome == "late" && strings.HasPrefix(e.Text, "done") && s.Status == store.SagaAbandoned {
 			i.add("postrider_saga_late_effect_total", 1, of)
 		}
+	case e.Name == "late.effect":
+		i.add("postrider_saga_late_effect_total", 1, of)
 	}
 }
 

@@ -120,8 +120,8 @@ func TestSagas(t *testing.T) {
 	}
 	o := w.Saga("main")
 	o.Transitioned(observe.Transitioned{
-		SagaIdentity: store.SagaIdentity{Saga: "fulfilment"}, SagaCondition: store.SagaCondition{Status: store.SagaCompensated},
-		Entries: []store.SagaEntry{{Name: "late", Step: "charge#2", Text: "done: the step is undone"}, {Name: "timed out", Step: "charge"}, {Name: "turned back", Text: "timed out"}},
+		SagaIdentity: store.SagaIdentity{Saga: "fulfilment"}, SagaCondition: store.SagaCondition{Status: store.SagaCompensating},
+		Entries: []store.SagaEntry{{Name: "late.effect", Step: "charge"}, {Name: "late", Step: "charge#2", Text: "done: the step is undone"}, {Name: "timed out", Step: "charge"}, {Name: "turned back", Text: "timed out"}},
 	})
 	w.wantValue(`postrider_saga_late_effect_total{saga="fulfilment",store="main"}`, "1")
 	w.wantValue(`postrider_saga_steps_total{outcome="late",saga="fulfilment",step="charge",store="main"}`, "1")

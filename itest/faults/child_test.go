@@ -160,18 +160,22 @@ func stayInside[Tx any](h func(context.Context, Tx, *postrider.Message) error) f
 	}
 }
 
+// start starts a child and waits until it prints ready.
+func (c child) start(ctx context.Context, log, ready string) (*process.Process, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return process.Start(ctx, process.Command{
+		Name: "child", Path: os.Args[0], Env: []string{childVariable + "=" + string(text)}, Ready: ready, Log: log,
+	})
+}
+
 // startChild starts a child and waits until it prints ready.
 func (w *world) startChild(c child, ready string) *process.Process {
 	w.t.Helper()
-	text, err := json.Marshal(c)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	w.relays++
-	p, err := process.Start(w.t.Context(), process.Command{
-		Name: "child", Path: os.Args[0], Env: []string{childVariable + "=" + string(text)}, Ready: ready,
-		Log: filepath.Join(w.dir, fmt.Sprintf("child-%d.log", w.relays)),
-	})
+	p, err := c.start(w.t.Context(), filepath.Join(w.dir, fmt.Sprintf("child-%d.log", w.relays)), ready)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -86,10 +87,10 @@ func (w *sagaWorld[Tx]) underSagas(serial, driver, dsn, migrated string, faults 
 	names := map[string]role{
 		"engine": sagaEngine, secondEngine: sagaEngine, "wires": sagaWires, "stock": sagaStock, "cards": sagaCards, "parcels": sagaParcels,
 	}
-	for name, r := range names {
-		w.processes[name] = w.startShop(name, r)
-		faults = append(faults, fault{name + " was killed", func() { w.replace(name, r) }})
+	for name := range names {
+		faults = append(faults, fault{name + " was killed", func() { _ = w.process(name).Kill() }}) // it may have ended
 	}
+	w.supervise(names)
 	faults = append(faults,
 		fault{"the broker was killed", w.restartBroker}, fault{"a process was stopped for longer than its leases", w.pause},
 		fault{"the second engine and the stock were cut off from the database", w.cutOff})
@@ -182,44 +183,74 @@ func (w *sagaWorld[Tx]) restartBroker() {
 
 const secondEngine = "second engine"
 
-func (w *sagaWorld[Tx]) startShop(name string, r role) *process.Process {
+// supervise runs processes until the test ends. One that ends is started again, whatever the reason: one that starts while the database
+// server recovers ends by itself.
+func (w *sagaWorld[Tx]) supervise(names map[string]role) {
 	w.t.Helper()
-	url := w.shop
-	if name == secondEngine || r == sagaStock {
-		url = w.cut
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	var all, started sync.WaitGroup
+	for name, r := range names {
+		c := child{Role: r, URL: w.shop, Cards: w.cards, Broker: w.broker.URL}
+		if name == secondEngine || r == sagaStock {
+			c.URL = w.cut
+		}
+		started.Add(1)
+		all.Go(func() { w.keepRunning(ctx, name, c, sync.OnceFunc(started.Done)) })
 	}
-	return w.startChild(child{Role: r, URL: url, Cards: w.cards, Broker: w.broker.URL}, childWorks)
+	w.t.Cleanup(func() {
+		stop()
+		all.Wait()
+	})
+	started.Wait()
 }
 
-// cutOff breaks the connections of some processes to the database, and lets none through for up to three seconds. No process is started
-// meanwhile: it would end.
+// keepRunning runs a process until ctx ends.
+func (w *sagaWorld[Tx]) keepRunning(ctx context.Context, name string, c child, started func()) {
+	for n := 0; ; n++ {
+		p, err := c.start(ctx, filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, n)), childWorks)
+		if err == nil {
+			w.mu.Lock()
+			w.processes[name] = p
+			w.mu.Unlock()
+			started()
+			select {
+			case <-p.Done():
+			case <-ctx.Done():
+				_ = p.Kill()
+			}
+			err = errors.New(p.Tail())
+		}
+		if ctx.Err() != nil {
+			if w.t.Failed() {
+				w.t.Logf("process %d of the %s: %v", n+1, name, err)
+			}
+			started()
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (w *sagaWorld[Tx]) process(name string) *process.Process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.processes[name]
+}
+
+// cutOff breaks the connections of some processes to the database, and lets none through for up to three seconds.
 func (w *sagaWorld[Tx]) cutOff() {
 	w.proxy.Sever()
 	defer w.proxy.Restore()
 	<-time.After(time.Duration(w.random.IntN(3000)) * time.Millisecond)
 }
 
-// replace kills a process and starts another.
-func (w *sagaWorld[Tx]) replace(name string, r role) {
-	w.t.Helper()
-	w.mu.Lock()
-	victim := w.processes[name]
-	w.mu.Unlock()
-	if err := victim.Kill(); err != nil {
-		w.t.Fatal(err)
-	}
-	next := w.startShop(name, r)
-	w.mu.Lock()
-	w.processes[name] = next
-	w.mu.Unlock()
-}
-
 // pause stops a process for longer than its leases, while other faults happen.
 func (w *sagaWorld[Tx]) pause() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	names := []string{"engine", secondEngine, "wires", "stock", "cards", "parcels"}
-	victim := w.processes[names[w.random.IntN(len(names))]]
+	victim := w.process(names[w.random.IntN(len(names))])
 	if victim.Signal(syscall.SIGSTOP) == nil {
 		time.AfterFunc(childLeases+3*time.Second, func() { _ = victim.Signal(syscall.SIGCONT) }) // it may be replaced by then
 	}

@@ -88,7 +88,7 @@ func newShop[Tx any](s sagaStores[Tx], session func(Tx) session, logger *slog.Lo
 	}
 	e, err := saga.New[Tx](s, box, saga.Config{
 		Name: "shop", StepTimeout: sagaTimeout, UndoTimeout: sagaTimeout, UndoAttempts: 200, LocalTimeout: 2 * time.Second,
-		BackoffBase: 100 * time.Millisecond, BackoffMax: time.Second, Logger: logger,
+		BackoffBase: 100 * time.Millisecond, BackoffMax: 10 * time.Second, Logger: logger,
 	})
 	if err != nil {
 		return nil, nil, nil, err

@@ -60,7 +60,7 @@ func TestSagas(t *testing.T) {
 	storetest.Sagas(t, features, harness)
 }
 
-// TestSaga runs the acceptance scenarios of package saga in which transactions differ or meet. PostgreSQL passes all.
+// TestSaga runs the acceptance scenarios of package saga.
 func TestSaga(t *testing.T) {
 	t.Parallel()
 	scenariotest.Run(t, scenariotest.Kit[*sql.Tx]{
@@ -75,7 +75,6 @@ func TestSaga(t *testing.T) {
 				return err
 			}
 		},
-		Again: true,
 	})
 }
 

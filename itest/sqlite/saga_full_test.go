@@ -18,9 +18,14 @@ import (
 	"github.com/postrider/postrider/store/sqlite"
 )
 
-// TestSagaOnFullDisk (scenario A44): the disk is full while orders are placed, and then while their steps are taken. What could not be
+// TestSagaOnFullDisk: the disk is full while orders are placed, and then while their steps are taken. What could not be
 // committed has not happened, and all the rest ends once there is room.
 func TestSagaOnFullDisk(t *testing.T) {
+	t.Parallel()
+	t.Run("A44 full disk", fullDisk)
+}
+
+func fullDisk(t *testing.T) {
 	t.Parallel()
 	const room, more = 40, 12 // pages
 	f, db := cloned(t, 0)

@@ -13,9 +13,14 @@ import (
 	"github.com/postrider/postrider/saga"
 )
 
-// TestModelOfRandomSagas (scenario A48): random definitions, each explored with random options. POSTRIDER_TORTURE says for how long,
-// and POSTRIDER_SEED repeats the first definition of an earlier run.
-func TestModelOfRandomSagas(t *testing.T) {
+// TestSagaModel: random definitions, each explored with random options. POSTRIDER_TORTURE says for how long, and POSTRIDER_SEED repeats the
+// first definition of an earlier run.
+func TestSagaModel(t *testing.T) {
+	t.Parallel()
+	t.Run("A48 explored", exploreAtRandom)
+}
+
+func exploreAtRandom(t *testing.T) {
 	t.Parallel()
 	least, limit := time.Second, 3_000
 	if text := os.Getenv("POSTRIDER_TORTURE"); text != "" {

@@ -1,6 +1,9 @@
 package scenariotest
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 func (w *world[Tx]) historyText(id string) string {
 	text := ""
@@ -22,6 +25,25 @@ func (w *world[Tx]) has(id, entry string, times int) {
 	if n != times {
 		w.Errorf("history has %q %d times, want %d:\n%s", entry, n, times, w.historyText(id))
 	}
+}
+
+// await waits for a condition.
+func (w *world[Tx]) await(what string, holds func() bool) {
+	w.Helper()
+	for begun := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > patience {
+			w.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// records waits until an entry is in a history this often.
+func (w *world[Tx]) records(id, entry string, times int) {
+	w.Helper()
+	w.await(entry, func() bool {
+		return len(slices.DeleteFunc(w.history(id), func(e string) bool { return e != entry })) >= times
+	})
+	w.has(id, entry, times)
 }
 
 // hasSome checks that an entry is in a history at least this often.

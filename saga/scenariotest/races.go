@@ -309,7 +309,10 @@ func deadlock[Tx any](w *world[Tx]) {
 	var rolledBack atomic.Int32
 	crossing := func(first, second int, mine, other chan struct{}) func(Tx, *postrider.Message) error {
 		arrive := sync.OnceFunc(func() { close(mine) })
-		return func(tx Tx, _ *postrider.Message) error {
+		return func(tx Tx, m *postrider.Message) error {
+			if m.Attempt > 1 {
+				w.Errorf("%s is tried for the %dth time: the deadlock was counted", m.Type, m.Attempt)
+			}
 			if err := update(w.Context(), tx, first); err != nil {
 				return err
 			}

@@ -53,9 +53,7 @@ func Run[Tx any](t *testing.T, k Kit[Tx]) {
 	if k.Rows == nil {
 		delete(all, "A44 deadlock")
 	}
-	if k.Bubble {
-		maps.Copy(all, virtualScenarios[Tx]())
-	}
+	maps.Copy(all, longScenarios[Tx]())
 	for name, scenario := range all {
 		if k.Again && !slices.Contains(again, name) {
 			continue

@@ -49,6 +49,8 @@ type Reply struct {
 	// Payload is the reply of a step that was done; also with OutcomeCannotUndo.
 	Payload []byte
 	Refusal Refusal
+	// Unrecorded: it comes from a participant that keeps no records, so that a step can be done after it was undone.
+	Unrecorded bool
 	// Data is the data as a local step has left it, those of its item if it belongs to one; nil for other steps.
 	Data json.RawMessage
 }

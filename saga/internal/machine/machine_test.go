@@ -85,6 +85,10 @@ func TestDecide(t *testing.T) {
 		{record: store.SagaStepUndone, undo: true, undoes: true}:  Undone,
 		{record: store.SagaStepBlocked, undo: true, undoes: true}: Undone,
 		{record: store.SagaStepUndone, undo: true, seen: true}:    Undone,
+		{record: store.SagaStepCalling}:                           RunDo,
+		{record: store.SagaStepCalling, expired: true}:            RunDo,
+		{record: store.SagaStepCalling, undo: true, undoes: true}: Settle,
+		{record: store.SagaStepCalling, undo: true, seen: true}:   Settle,
 	} {
 		if got := Decide(s.record, s.undo, s.undoes, s.seen, s.expired); got != want {
 			t.Errorf("%+v: %s, want %s", s, got, want)

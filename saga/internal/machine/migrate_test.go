@@ -118,9 +118,14 @@ func TestMigrateData(t *testing.T) {
 	}
 }
 
-// TestRandomMigrations (scenario A35): 500 random pairs of definitions and positions. Where Takes allows it, the instance ends with the
-// other definition; nothing that was done is done again, and turning back undoes all that was done.
-func TestRandomMigrations(t *testing.T) {
+// TestSagaMigrations: 500 random pairs of definitions and positions. Where Takes allows it, the instance ends with the other definition;
+// nothing that was done is done again, and turning back undoes all that was done.
+func TestSagaMigrations(t *testing.T) {
+	t.Parallel()
+	t.Run("A35 random pairs", migrateAtRandom)
+}
+
+func migrateAtRandom(t *testing.T) {
 	t.Parallel()
 	allowed, refused := 0, 0
 	for seed := range uint64(500) {

@@ -21,6 +21,7 @@ const (
 	NoRecord Action = "no-record" // answer no-record: the record may have been removed
 	// BlockDone makes sure that the step never happens here, and answers no-record: it was done by hand, or its record is gone.
 	BlockDone Action = "block-done"
+	Settle    Action = "settle" // find out what the call did, which has the command of the record, and decide again
 )
 
 // Decide says what a participant does with a command, or an undo, in the transaction in which it has locked its record of the
@@ -33,6 +34,8 @@ func Decide(record store.SagaStepState, undo, undoes, seen, expired bool) Action
 	switch {
 	case record == store.SagaStepUndone, record == store.SagaStepBlocked:
 		return Refuse
+	case record == store.SagaStepCalling:
+		return RunDo
 	case record != store.SagaStepNone:
 		return Repeat
 	case expired:
@@ -50,6 +53,8 @@ func decideUndo(record store.SagaStepState, undoes, seen, expired bool) Action {
 		return Cannot
 	case record == store.SagaStepUndone:
 		return Undone
+	case record == store.SagaStepCalling:
+		return Settle
 	case record == store.SagaStepNone && seen && !expired:
 		return BlockDone
 	case seen: // nothing here was done, so somebody else did it

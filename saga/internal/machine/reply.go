@@ -21,6 +21,9 @@ func (t *transition) reply(r *Reply) error {
 		}
 		st.Seen = true
 	}
+	if t.reopens(s, st, r) {
+		return nil
+	}
 	if t.s.Ended != "" {
 		t.late(r, "the instance has ended")
 		return nil
@@ -40,6 +43,26 @@ func (t *transition) reply(r *Reply) error {
 		t.late(r, "the step is "+string(st.Status))
 	}
 	return nil
+}
+
+// EventLateEffect is the event of a step that was done after its undo had been confirmed.
+const EventLateEffect = "late.effect"
+
+// reopens handles a step that a participant without records did after it had confirmed its undo: there is an obligation again, and another
+// undo is sent. What an operator undid by hand has no attempts, and may be what the reply is about.
+func (t *transition) reopens(s *Step, st *StepState, r *Reply) bool {
+	undone := st.Status == StepUndone && t.s.Back && t.s.Ended != Abandoned || st.Status == StepSkipped && st.Skip && t.s.Ended == ""
+	if !undone || !r.Unrecorded || r.Outcome != OutcomeDone || st.Attempt == 0 {
+		return false
+	}
+	t.event(EventLateEffect, st.SentAs, "done after it was undone")
+	t.s.Ended, st.Owed = "", true
+	if t.s.Paused { // it is sent when the instance resumes
+		st.Status, st.Attempt, st.Due = StepUndoing, 0, max(t.age, 1)
+		return true
+	}
+	t.sendUndo(s, st)
+	return true
 }
 
 // unreadable handles an answer that cannot be decoded. A request is asked again or times out; a child answers once, so an operator decides.

@@ -17,18 +17,26 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestBulk (scenario A32): a bulk retry of what is stuck stops when its first instances fail again; one that is interrupted continues where
+// TestSagaBulk: a bulk retry of what is stuck stops when its first instances fail again; one that is interrupted continues where
 // it stopped.
-func TestBulk(t *testing.T) {
+func TestSagaBulk(t *testing.T) {
 	t.Parallel()
-	const n = 150
+	t.Run("A32", func(t *testing.T) {
+		t.Parallel()
+		clitest.OverStores(t, bulkRetry)
+	})
+}
+
+func bulkRetry(t *testing.T, url string) {
+	const n = 500
 	const interrupted = 60
 	var repaired atomic.Bool
 	var taken atomic.Int32
 	gate := make(chan struct{})
-	url, s := startParcels(t, n, func(parcel) bool {
+	s := startParcels(t, url, n, func(parcel) bool {
 		if !repaired.Load() {
 			panic("not repaired")
 		}
@@ -42,12 +50,12 @@ func TestBulk(t *testing.T) {
 	for bulk("--dry-run").Code != 0 { // until the engine has reported its definition
 		time.Sleep(50 * time.Millisecond)
 	}
-	clitest.Contains(t, bulk("--dry-run").Out, "retry of 150 instances: 150 would be accepted, 0 refused")
+	clitest.Contains(t, bulk("--dry-run").Out, "retry of 500 instances: 500 would be accepted, 0 refused")
 	stopped := bulk()
 	if stopped.Code != program.ExitNo {
 		t.Errorf("exit code %d, want %d", stopped.Code, program.ExitNo)
 	}
-	clitest.Contains(t, stopped.Out, "0 of 150 done, 11 stuck again, 0 refused, 139 left")
+	clitest.Contains(t, stopped.Out, "0 of 500 done, 11 stuck again, 0 refused, 489 left")
 	clitest.Contains(t, stopped.Err, "stopped: 11 instances stuck again, more than --max-failures 10")
 	repaired.Store(true)
 	running := clitest.Start(t, nil, retry...)
@@ -59,7 +67,7 @@ func TestBulk(t *testing.T) {
 	for stuck(t, s) > n-11-100 { // that batch was asked for
 		time.Sleep(10 * time.Millisecond)
 	}
-	clitest.Contains(t, bulk("--json").Out, `"done": 39`, `"left": 0`)
+	clitest.Contains(t, bulk("--json").Out, `"done": 389`, `"left": 0`)
 	clitest.Contains(t, bulk().Out, "0 of 0 done")
 	if history := clitest.OK(t, "saga", "show", "p-0", "--store", url); strings.Count(history, "operator.retry") != 2 {
 		t.Errorf("the history does not have both decisions:\n%s", history)
@@ -69,10 +77,9 @@ func TestBulk(t *testing.T) {
 }
 
 // startParcels starts n instances whose only step depends on a condition, and runs their engine until the test ends.
-func startParcels(t *testing.T, n int, onlyIf func(parcel) bool) (url string, s sagaStore) {
+func startParcels(t *testing.T, url string, n int, onlyIf func(parcel) bool) sagaStore {
 	t.Helper()
-	url = clitest.NewOutbox(t)
-	s = clitest.OpenOutbox(t, url).Transactions.(sagaStore)
+	s := openSagas(t, url)
 	box, err := outbox.New[*sql.Tx](s, outbox.Config{Source: "shop"})
 	clitest.Must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
@@ -95,7 +102,20 @@ func startParcels(t *testing.T, n int, onlyIf func(parcel) bool) (url string, s 
 		return nil
 	})
 	clitest.Must(t, err)
-	return url, s
+	return s
+}
+
+// openSagas opens the store of an outbox for transactions of database/sql.
+func openSagas(t *testing.T, url string) sagaStore {
+	t.Helper()
+	o := clitest.OpenOutbox(t, url)
+	pg, is := o.Store.(*postgres.Store)
+	if !is {
+		return o.Transactions.(sagaStore)
+	}
+	s, err := pg.SQLTx(t.Context(), o.DB)
+	clitest.Must(t, err)
+	return s
 }
 
 // stuck counts the stuck instances.

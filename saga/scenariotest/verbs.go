@@ -1,0 +1,168 @@
+package scenariotest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
+)
+
+// verbTable is the table of verbs and statuses in docs/sagas.md: whether each verb is accepted in each status.
+func verbTable() (map[string]map[string]bool, error) {
+	dir, err := os.Getwd()
+	text, missing := []byte(nil), err
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if text, missing = os.ReadFile(filepath.Join(dir, "docs", "sagas.md")); missing == nil || dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	_, rest, _ := strings.Cut(string(text), "\n| verb |")
+	columns, table := []string(nil), make(map[string]map[string]bool)
+	for i, line := range strings.Split(rest, "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		switch {
+		case i == 0:
+			columns = cells
+		case !strings.HasPrefix(line, "|"):
+			return table, missing
+		case i > 1:
+			table[cells[0]] = make(map[string]bool)
+			for c, cell := range cells[1:] {
+				table[cells[0]][columns[c]] = cell == "yes"
+			}
+		}
+	}
+	return table, missing
+}
+
+// everyVerb: each verb in each status is accepted or refused as docs/sagas.md says, and recorded with who decided and why.
+func everyVerb[Tx any](w *world[Tx]) {
+	table, err := verbTable()
+	if err != nil || len(table) != 11 {
+		w.Fatalf("docs/sagas.md has %d verbs, want 11 (%v)", len(table), err)
+	}
+	charged := chargeStep()
+	charged.Command = func(o order) item {
+		if o.Method == "none" {
+			panic("no method")
+		}
+		return item{o.ID}
+	}
+	s := w.register(define(reserveStep(), charged))
+	w.runForeign(func(m *postrider.Message) (string, any) {
+		status, _, _ := strings.Cut(m.Headers["postrider-saga"], ":")
+		switch {
+		case m.Type == "stock.reserve" && status != "running" && status != "paused":
+			return "done", item{"reserved"}
+		case m.Type == "card.charge" && status == "ended":
+			return "done", item{"charged"}
+		case m.Type == "card.charge" && (status == "compensating" || status == "stuck back"):
+			return "refused", saga.Refusal{Reason: "limit"}
+		case m.Type == "stock.reserve.undo" && status == "stuck back":
+			return "cannot-undo", item{"reserved"}
+		}
+		return "", nil
+	})
+	w.runEngine()
+	for status, want := range map[string]saga.Status{
+		"running": saga.Running, "compensating": saga.Compensating, "stuck forward": saga.Stuck, "stuck back": saga.Stuck,
+		"paused": saga.Running, "ended": saga.Completed,
+	} {
+		refusing := w.instanceIn(s, status, want, "refuses")
+		for _, verb := range slices.Sorted(maps.Keys(table)) {
+			if table[verb][status] {
+				w.accepts(s, w.instanceIn(s, status, want, verb), status, saga.Verb(verb))
+			} else {
+				w.refuses(refusing, status, saga.Verb(verb))
+			}
+		}
+		if r, err := s.Get(w.Context(), refusing); err != nil || r.Status != want {
+			w.Errorf("after verbs that were refused, the instance that was %s is %s (%v)", status, r.Status, err)
+		}
+	}
+}
+
+// instanceIn starts an instance and brings it into a status.
+func (w *world[Tx]) instanceIn(s *saga.Saga[Tx, order], status string, want saga.Status, purpose string) string {
+	w.Helper()
+	o := order{ID: status + ":" + purpose}
+	if status == "stuck forward" {
+		o.Method = "none"
+	}
+	w.start(s, o)
+	if status == "paused" {
+		if refused := w.operate(o.ID, saga.Operation{Verb: saga.Pause}); refused != "" {
+			w.Fatalf("pause was refused: %s", refused)
+		}
+	}
+	w.becomes(s, o.ID, status, func(r saga.Result[order]) bool { return r.Status == want })
+	return o.ID
+}
+
+// decide performs a verb on an instance and returns what is recorded of it.
+func (w *world[Tx]) decide(id, status string, verb saga.Verb) (refused string, recorded store.SagaTransition) {
+	w.Helper()
+	o := saga.Operation{Verb: verb, Actor: "ann", Reason: "because of " + string(verb)}
+	switch verb {
+	case saga.Done, saga.Undone, saga.Skip:
+		o.Step = "reserve"
+		if status == "stuck forward" {
+			o.Step = "charge"
+		}
+	case saga.Edit:
+		o.Patch = json.RawMessage(`{"method": "card"}`)
+	}
+	refused = w.operate(id, o)
+	for t, err := range w.engine.History(w.Context(), id) {
+		w.must(err)
+		if t.Input == "verb" {
+			recorded = t
+		}
+	}
+	if recorded.Actor != "ann" || len(recorded.Entries) == 0 {
+		w.Errorf("%s in %s is recorded as %+v, want it by ann", verb, status, recorded)
+		recorded.Entries = append(recorded.Entries, store.SagaEntry{})
+	}
+	return refused, recorded
+}
+
+func (w *world[Tx]) refuses(id, status string, verb saga.Verb) {
+	w.Helper()
+	refused, recorded := w.decide(id, status, verb)
+	if e := recorded.Entries[0]; refused == "" || recorded.Note != refused || e.Name != "operator.refused" || e.Text != fmt.Sprintf("%s: %s", verb, refused) {
+		w.Errorf("%s in %s: refused %q and recorded as %+v; want it refused, with the reason in the history", verb, status, refused, recorded)
+	}
+}
+
+// accepts performs a verb that is accepted, and checks where the instance is then.
+func (w *world[Tx]) accepts(s *saga.Saga[Tx, order], id, status string, verb saga.Verb) {
+	w.Helper()
+	before, err := s.Get(w.Context(), id)
+	w.must(err)
+	refused, recorded := w.decide(id, status, verb)
+	if e := recorded.Entries[0]; refused != "" || recorded.Note != "because of "+string(verb) || e.Name != "operator."+string(verb) {
+		w.Errorf("%s in %s: refused %q and recorded as %+v; want it accepted, with its reason in the history", verb, status, refused, recorded)
+	}
+	after, err := s.Get(w.Context(), id)
+	w.must(err)
+	want := map[saga.Verb]saga.Status{
+		saga.Compensate: saga.Compensating, saga.Cancel: saga.Compensating, saga.Complete: saga.Completed, saga.Abandon: saga.Abandoned,
+		saga.Pause: before.Status, saga.Edit: before.Status, saga.Resume: saga.Running,
+	}[verb]
+	if want == saga.Compensating && status == "paused" {
+		want = after.Status // nothing is sent until it is resumed
+	}
+	if want != "" && after.Status != want {
+		w.Errorf("%s in %s: the instance is %s, want %s", verb, status, after.Status, want)
+	}
+	if change := `"after":"card"`; verb == saga.Edit && (after.Data.Method != "card" || !strings.Contains(string(recorded.Patch), change)) {
+		w.Errorf("edit in %s: the data are %+v and the history has %s, want what was before and after", status, after.Data, recorded.Patch)
+	}
+}
