@@ -20,7 +20,7 @@ type mark struct{ Tone, Icon, Text string }
 // functions are those of the templates. None returns markup: texts are escaped where they are inserted.
 func (h *Handler) functions() template.FuncMap {
 	return template.FuncMap{
-		"visible": visible, "visibleLines": visibleLines, "line": line, "slots": slots, "shortkey": shortKey, "shortid": shortID,
+		"visible": visible, "visibleLines": visibleLines, "line": line, "slots": slots, "shortkey": shortKey, "hiddenkey": isHidden, "shortid": shortID,
 		"count": count, "num": admin.Number, "dur": admin.Duration, "rate": admin.Rate, "share": share,
 		"stamp":       func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") },
 		"clock":       func(t time.Time) string { return clock(t, "15:04:05") },
@@ -158,13 +158,21 @@ func slots(cause string) (out []slot) {
 	return out
 }
 
-// shortKey cuts a key in the middle: keys differ at their ends.
+// shortKey cuts a key in the middle: keys differ at their ends. A hidden one has the end of the ID of a message instead.
 func shortKey(key string) string {
+	if id, hidden := admin.Hidden(key); hidden {
+		return strings.TrimSpace("hidden key " + string([]rune(visible(id))[max(0, len([]rune(visible(id)))-6):]))
+	}
 	runes := []rune(visible(key))
 	if len(runes) <= 48 {
 		return string(runes)
 	}
 	return string(runes[:28]) + "…" + string(runes[len(runes)-16:])
+}
+
+func isHidden(key string) bool {
+	_, hidden := admin.Hidden(key)
+	return hidden
 }
 
 func shortID(id string) string {

@@ -263,6 +263,7 @@ type editData struct {
 	Error        string
 	Shown        bool
 	Payload      string
+	Key, Subject string
 	Headers      []admin.Header
 	ErrorMessage string
 }

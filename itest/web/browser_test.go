@@ -63,7 +63,7 @@ func serve(t *testing.T, hostile bool) site {
 		text = webtest.Hostile
 	}
 	service := admin.New(shop, admin.Config{Name: "shop", Checks: webtest.Checks(text), Show: []admin.Rule{
-		{Type: "*", Show: []string{"/number", "/currency", "/total", "/lines"}, Headers: []string{"trace"}},
+		{Type: "*", Show: []string{"/number", "/currency", "/total", "/lines"}, Headers: []string{"trace"}, Keys: admin.Viewer},
 	}})
 	handler, err := web.New(service, web.Config{
 		Authorizer: somebody(admin.Admin), Environment: web.Environment{Name: "Production", Tone: "production"}, Version: "v1.4.0",

@@ -126,7 +126,7 @@ func parcels(t *testing.T, ship error, want saga.Status) site {
 			t.Fatalf("the instance is %s, %v; want %s", found.Status, err, want)
 		}
 	}
-	return as(t, admin.Operator, admin.New(s, admin.Config{Name: "shop", Publish: func(ctx context.Context, m *postrider.Message) error {
+	return as(t, admin.Operator, admin.New(s, admin.Config{Name: "shop", Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}, Publish: func(ctx context.Context, m *postrider.Message) error {
 		_, err := box.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {
 			_, err := box.Publish(ctx, tx, m)
 			return err
