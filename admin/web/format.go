@@ -31,6 +31,7 @@ func (h *Handler) functions() template.FuncMap {
 		"recent": func(now, t time.Time) bool { return now.Sub(t) < 10*time.Minute },
 		"tone":   toneMark, "word": wordMark, "state": func(tone, icon, text string) mark { return mark{tone, icon, text} },
 		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "sagaVerb": sagaVerb, "deadState": deadState, "parkReason": parkReason,
+		"ispath": isPath, "runbook": runbook, "shortcut": shortcut,
 		"relayPath": admin.RelayPath, "heldPath": admin.HeldPath,
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
@@ -168,6 +169,14 @@ func shortKey(key string) string {
 		return string(runes)
 	}
 	return string(runes[:28]) + "…" + string(runes[len(runes)-16:])
+}
+
+// shortcut is the key after g that leads to a destination; the script has the same.
+func shortcut(name string) string {
+	if name == "Health" {
+		return "e"
+	}
+	return strings.ToLower(name[:1])
 }
 
 func isHidden(key string) bool {

@@ -158,7 +158,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // pageNames are the templates that are the content of a page.
 var pageNames = []string{
 	"overview", "relay", "held", "heldkey", "dead", "deadall", "group", "deadletter", "edit", "reveal", "review", "redrive", "message", "find",
-	"keypage", "sagas", "saga", "health", "activity", "error",
+	"keypage", "sagas", "saga", "health", "activity", "help", "doc", "error",
 }
 
 // maxBody is the largest body of a request, in bytes.

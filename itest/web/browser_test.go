@@ -116,7 +116,7 @@ func (s site) pages(t *testing.T) map[string]string {
 		"redrive-stopped": fmt.Sprintf("/redrives/%d", stopped.ID),
 		"held":            "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
 		"message-dead": "/messages/" + s.shop.Dead, "message-delivered": "/messages/" + s.shop.Delivered, "key": admin.KeyPath(s.shop.Held),
-		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "activity": "/activity", "not-found": "/nowhere",
+		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "help-doctor": "/help/operations/doctor", "activity": "/activity", "not-found": "/nowhere",
 	}
 }
 
