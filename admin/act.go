@@ -12,6 +12,8 @@ type Change struct {
 	Action Action
 	// On is what it is about, Path the page of that, if there is one; Reason is "" if none was given.
 	On, Path, Reason string
+	// Key is the key that On names, if it names one.
+	Key string
 }
 
 // Act carries out an action that has no method of its own: do changes the database that it is given. The entry of the audit is written in
@@ -21,5 +23,6 @@ func (s *Service) Act(ctx context.Context, p Principal, c Change, do func(held.D
 		return err
 	}
 	rec := &recorded{entry: newEntry(p, c.Action, c.On, c.Path, c.Reason)}
+	rec.entry.Key = clean(c.Key)
 	return s.act(ctx, rec, func(records store.Records) error { return do(database{s.store, records}) })
 }

@@ -35,8 +35,10 @@ type Entry struct {
 	Via     string `json:"via,omitempty"`
 	Action  Action `json:"action"`
 	// On is what the action was about, e.g. "dead letter 17"; Path is its page.
-	On     string `json:"on"`
-	Path   string `json:"path,omitempty"`
+	On   string `json:"on"`
+	Path string `json:"path,omitempty"`
+	// Key is the key that On names, if it names one.
+	Key    string `json:"key,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Count is how many dead letters or messages were concerned.
 	Count  int64  `json:"count,omitempty"`
@@ -234,7 +236,7 @@ func (s *Service) Activity(ctx context.Context, p Principal, before string, limi
 				return nil, "", fmt.Errorf("entry %s of the audit: %w", r.ID, err)
 			}
 			if e.At = r.At; p.Role.Includes(Admin) || e.Subject == p.Subject && e.Issuer == p.Issuer {
-				out = append(out, e)
+				out = append(out, s.shownEntry(p, e))
 			}
 			before = r.ID
 		}

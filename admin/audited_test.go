@@ -35,21 +35,21 @@ func TestAuditFailed(t *testing.T) {
 	s, _ := withDead(t, 1)
 	var failed []error
 	service := admin.New(unwritable{s}, admin.Config{AuditFailed: func(err error) { failed = append(failed, err) }})
-	if _, _, err := service.Reveal(t.Context(), boss, 1, "to see"); !errors.Is(err, errDenied) {
+	if _, err := service.Reveal(t.Context(), boss, 1, "to see"); !errors.Is(err, errDenied) {
 		t.Errorf("revealed without an entry: %v", err)
 	}
 	if len(failed) != 1 || !errors.Is(failed[0], errDenied) {
 		t.Errorf("reported: %v", failed)
 	}
-	if _, _, err := service.Reveal(t.Context(), boss, 1, ""); err == nil || len(failed) != 1 {
+	if _, err := service.Reveal(t.Context(), boss, 1, ""); err == nil || len(failed) != 1 {
 		t.Errorf("without a reason: %v, reported: %v", err, failed)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := service.Reveal(ctx, boss, 1, "to see"); err == nil || len(failed) != 1 {
+	if _, err := service.Reveal(ctx, boss, 1, "to see"); err == nil || len(failed) != 1 {
 		t.Errorf("given up: %v, reported: %v", err, failed)
 	}
-	if _, _, err := service.Reveal(t.Context(), viewer, 1, "to see"); err == nil || len(failed) != 2 {
+	if _, err := service.Reveal(t.Context(), viewer, 1, "to see"); err == nil || len(failed) != 2 {
 		t.Errorf("what is not allowed is not on record: %v, reported: %v", err, failed)
 	}
 }

@@ -29,19 +29,24 @@ func (s *Service) Causes(ctx context.Context, p Principal, f store.DeadFilter, l
 	if err := s.allow(ctx, p, "Causes", ""); err != nil {
 		return nil, err
 	}
-	counts, err := s.dead().CountCauses(ctx, s.searchable(p, f), limit)
+	f, err := s.searchable(ctx, p, f)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := s.dead().CountCauses(ctx, f, limit)
 	for i := range counts {
 		counts[i].Cause = store.NormalizeCause(counts[i].Cause)
 	}
 	return counts, err
 }
 
-// searchable removes from a filter what would let a principal guess hidden values.
-func (s *Service) searchable(p Principal, f store.DeadFilter) store.DeadFilter {
+// searchable removes from a filter what would let a principal guess hidden values. Errors: ErrKeyHidden.
+func (s *Service) searchable(ctx context.Context, p Principal, f store.DeadFilter) (_ store.DeadFilter, err error) {
 	if f.Cause != "" && !s.seesCauses(p, f.Type) {
 		f.Fingerprint, f.Cause = store.Fingerprint(f.Cause), ""
 	}
-	return f
+	f.Key, err = s.named(ctx, p, f.Type, f.Key)
+	return f, err
 }
 
 // DeadLetters returns up to limit dead letters that match a filter and have numbers above after, oldest first, without payloads,
@@ -50,7 +55,9 @@ func (s *Service) DeadLetters(ctx context.Context, p Principal, f store.DeadFilt
 	if err := s.allow(ctx, p, "DeadLetters", ""); err != nil {
 		return nil, 0, err
 	}
-	f = s.searchable(p, f)
+	if f, err = s.searchable(ctx, p, f); err != nil {
+		return nil, 0, err
+	}
 	for l, err := range s.dead().ListDead(ctx, f, after, limit) {
 		if err != nil {
 			return nil, 0, err
@@ -102,6 +109,7 @@ func (s *Service) shownDead(p Principal, l store.DeadLetter, content bool) Dead 
 		d.Payload, d.Shown, d.HiddenBy = s.content(l.Message)
 	}
 	m.Payload, m.Headers = nil, nil
+	s.identified(p, &m)
 	d.Message = &m
 	return d
 }
@@ -119,22 +127,22 @@ func (s *Service) content(m *postrider.Message) (payload []Segment, headers []He
 	return payload, headers, hiddenBy
 }
 
-// Reveal returns the payload and headers of a dead letter as they are. It is recorded first.
-func (s *Service) Reveal(ctx context.Context, p Principal, number int64, reason string) (payload []byte, headers map[string]string, err error) {
+// Reveal returns the message of a dead letter as it is. It is recorded first.
+func (s *Service) Reveal(ctx context.Context, p Principal, number int64, reason string) (*postrider.Message, error) {
 	if err := s.allow(ctx, p, "Reveal", deadName(number)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := required(&reason); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := s.write(ctx, newEntry(p, "Reveal", deadName(number), deadPath(number), reason)); err != nil {
-		return nil, nil, fmt.Errorf("hidden values are shown only on record: %w", err)
+		return nil, fmt.Errorf("hidden values are shown only on record: %w", err)
 	}
 	l, err := s.dead().ShowDead(ctx, number)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return l.Message.Payload, l.Message.Headers, nil
+	return l.Message, nil
 }
 
 // RedriveDead sends one dead letter back: it starts a redrive, which a relay carries out. Errors: deadletter.ErrNotFound,
@@ -214,7 +222,7 @@ func (s *Service) Redrives(ctx context.Context, p Principal, limit int) (out []s
 		if err != nil || len(out) == limit {
 			return out, err
 		}
-		r.Cause, r.Filter.Cause = s.anyCause(p, r.Cause), s.anyCause(p, r.Filter.Cause)
+		r.Cause, r.Filter = s.anyCause(p, r.Cause), s.filtered(p, r.Filter)
 		out = append(out, r)
 	}
 	return out, nil
@@ -226,7 +234,7 @@ func (s *Service) Redrive(ctx context.Context, p Principal, id int64) (store.Red
 		return store.Redrive{}, err
 	}
 	r, err := s.dead().ShowRedrive(ctx, id)
-	r.Cause, r.Filter.Cause = s.anyCause(p, r.Cause), s.anyCause(p, r.Filter.Cause)
+	r.Cause, r.Filter = s.anyCause(p, r.Cause), s.filtered(p, r.Filter)
 	return r, err
 }
 
@@ -261,7 +269,7 @@ func (s *Service) HeldKeys(ctx context.Context, p Principal, relay string, limit
 		if err != nil || len(out) == limit {
 			return out, err
 		}
-		h.Cause = s.anyCause(p, h.Cause)
+		h.Cause, h.Key = s.anyCause(p, h.Cause), s.key(p, "", h.Key, h.MessageID)
 		out = append(out, h)
 	}
 	return out, nil
@@ -278,12 +286,20 @@ type Queued struct {
 // maxQueued is how many messages of a held key are shown at most.
 const maxQueued = 100
 
-// HeldKey returns a held key with up to limit of its first queued messages, 100 at most, without payloads. Errors: store.ErrNotHeld.
+// HeldKey returns a held key with up to limit of its first queued messages, 100 at most, without payloads. Errors: store.ErrNotHeld,
+// ErrKeyHidden, inspect.ErrNotFound.
 func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, limit int) (h store.HeldInfo, queued []Queued, err error) {
 	if err := s.allow(ctx, p, "HeldKey", ""); err != nil {
 		return h, nil, err
 	}
+	asked := key
+	if key, err = s.named(ctx, p, anyType, asked); err != nil {
+		return h, nil, err
+	}
 	h, parked, err := s.held().ShowHeld(ctx, relay, key, min(limit, maxQueued))
+	if err != nil && key != asked {
+		err = unnamed{err, key}
+	}
 	if err != nil {
 		return h, nil, err
 	}
@@ -294,10 +310,11 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 		}
 		m := *q.Message
 		m.Payload, m.Headers = nil, nil
+		s.identified(p, &m)
 		q.Message, q.History = &m, s.attempts(p, m.Type, q.History)
 		queued = append(queued, Queued{q})
 	}
-	h.Cause = s.cause(p, kind, h.Cause)
+	h.Cause, h.Key = s.cause(p, kind, h.Cause), s.key(p, "", h.Key, h.MessageID)
 	return h, queued, nil
 }
 
@@ -305,8 +322,8 @@ func (s *Service) HeldKey(ctx context.Context, p Principal, relay, key string, l
 const decideWithin = 3 * time.Second
 
 // Decide records a decision about a held key or a parked message, and waits a moment until it is applied. All but retries need a
-// reason and the ID of the message. Errors: ErrInput, held.ErrNotApplied when the process that holds the key has not applied it yet; held.ErrRefused, store.ErrNotHeld,
-// store.ErrNoParked, ErrReason.
+// reason and the ID of the message. Errors: ErrInput, held.ErrNotApplied when the process that holds the key has not applied it yet;
+// held.ErrRefused, store.ErrNotHeld, store.ErrNoParked, ErrReason, ErrKeyHidden.
 func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (store.Decision, error) {
 	if err := s.allow(ctx, p, "Decide", Decided(d).On); err != nil {
 		return d, err
@@ -322,13 +339,21 @@ func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (st
 			return d, fmt.Errorf("%w: name the blocking message (message_id), so that no other one is concerned", ErrInput)
 		}
 	}
+	asked, err := d.Key, error(nil)
+	if d.Key, err = s.named(ctx, p, anyType, asked); err != nil {
+		return d, err
+	}
 	d.By = p.String()
-	err := s.Act(ctx, p, Decided(d), func(db held.Database) (err error) {
+	err = s.Act(ctx, p, Decided(d), func(db held.Database) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, decideWithin)
 		defer cancel()
 		d, err = held.Decide(ctx, db, d)
 		return err
 	})
+	if err != nil && d.Key != asked {
+		err = unnamed{err, d.Key}
+	}
+	d.Key = asked
 	return d, err
 }
 
@@ -337,7 +362,7 @@ func Decided(d store.Decision) Change {
 	words := map[store.Verb]string{
 		store.VerbRetry: "Retry", store.VerbSkip: "Skip", store.VerbDead: "Dead-letter", store.VerbDeadAll: "Dead-letter all",
 	}
-	c := Change{Action: "Decide", On: words[d.Verb] + ": key " + d.Key + " of " + d.Relay, Path: HeldPath(d.Relay, d.Key), Reason: d.Reason}
+	c := Change{Action: "Decide", On: words[d.Verb] + ": key " + d.Key + " of " + d.Relay, Path: HeldPath(d.Relay, d.Key), Reason: d.Reason, Key: d.Key}
 	if d.Key == "" {
 		c.On, c.Path = words[d.Verb]+": message "+d.MessageID+" of "+d.Relay, "/messages/"+escape(d.MessageID)
 	}

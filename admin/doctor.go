@@ -35,8 +35,11 @@ func (s *Service) Doctor(ctx context.Context, p Principal, names []string) (doct
 		return doctor.Report{}, err
 	}
 	report, err := s.examine(ctx)
-	if err != nil || len(names) == 0 {
+	if err != nil {
 		return report, err
+	}
+	if report = s.shownReport(p, report); len(names) == 0 {
+		return report, nil
 	}
 	if report.Results, err = doctor.Named(report.Results, names); err != nil {
 		return doctor.Report{}, fmt.Errorf("%w: %w", ErrNotFound, err)

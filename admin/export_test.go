@@ -29,5 +29,5 @@ func HasRule(s *Service, kind string) bool { return s.ruleFor(kind) != nil }
 
 // Explained is an explanation of a message of a type, as a principal gets it.
 func Explained(s *Service, p Principal, kind string, e inspect.Explanation) inspect.Explanation {
-	return s.explained(p, kind, e)
+	return s.explained(p, kind, "", e)
 }

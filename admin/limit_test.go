@@ -226,7 +226,7 @@ func (queuedWriter) ParkedByID(_ context.Context, _, id string) ([]store.ParkedI
 // TestHeldKeyShowsAHundred: the number of messages is limited, whatever the caller asks for.
 func TestHeldKeyShowsAHundred(t *testing.T) {
 	t.Parallel()
-	service := admin.New(queued{memory.New(memory.Config{})}, admin.Config{})
+	service := admin.New(queued{memory.New(memory.Config{})}, admin.Config{Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}})
 	for limit, want := range map[int]int{0: 0, 7: 7, 1000: 100} {
 		if _, found, err := service.HeldKey(t.Context(), viewer, "view", "k", limit); err != nil || len(found) != want {
 			t.Errorf("of %d: %d, %v", limit, len(found), err)

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,25 +22,43 @@ func (s *Service) Message(ctx context.Context, p Principal, id string) (inspect.
 	if err != nil {
 		return e, err
 	}
-	return s.explained(p, e.Message.Type, e), nil
+	return s.explained(p, e.Message.Type, e.Message.ID, e), nil
 }
 
-// Key explains what blocks a key.
-func (s *Service) Key(ctx context.Context, p Principal, key string) (inspect.Explanation, error) {
+// Key explains what blocks a key. Errors: ErrKeyHidden, inspect.ErrNotFound.
+func (s *Service) Key(ctx context.Context, p Principal, key string) (e inspect.Explanation, err error) {
 	if err := s.allow(ctx, p, "Key", ""); err != nil {
-		return inspect.Explanation{}, err
+		return e, err
 	}
-	e, err := inspect.Key(ctx, s.store, key)
-	return s.explained(p, anyType, e), err
+	asked := key
+	if key, err = s.named(ctx, p, anyType, asked); err != nil {
+		return e, err
+	}
+	if e, err = inspect.Key(ctx, s.store, key); err != nil {
+		return e, err
+	}
+	id, _ := strings.CutPrefix(asked, hiddenPrefix)
+	return s.explained(p, anyType, id, e), nil
 }
 
-// explained hides causes and the answers of receivers.
-func (s *Service) explained(p Principal, kind string, e inspect.Explanation) inspect.Explanation {
+// explained hides keys, causes and the answers of receivers; id is that of the message, or of one with the key.
+func (s *Service) explained(p Principal, kind, id string, e inspect.Explanation) inspect.Explanation {
 	sees := s.seesCauses(p, kind)
+	if e.Message != nil {
+		m := *e.Message
+		m.Key = s.key(p, kind, m.Key, id)
+		e.Message = &m
+	}
+	if e.Key != nil {
+		e.Key = &inspect.KeyInfo{Key: s.key(p, "", e.Key.Key, id), Partition: e.Key.Partition}
+	}
+	e.Actions = s.keyless(p, id, e.Actions)
 	for i := range e.Places {
 		at := &e.Places[i]
 		at.Cause, at.History = s.cause(p, kind, at.Cause), s.attempts(p, kind, at.History)
+		at.Actions = s.keyless(p, id, at.Actions)
 		if at.HeldKey != nil {
+			at.HeldKey.Key = s.key(p, "", at.HeldKey.Key, id)
 			blocking := kind
 			if at.State != inspect.Blocking { // another message blocks the key, whose type is not known here
 				blocking = anyType
@@ -59,6 +78,15 @@ func (s *Service) explained(p Principal, kind string, e inspect.Explanation) ins
 		}
 	}
 	return e
+}
+
+// keyless hides the keys of actions.
+func (s *Service) keyless(p Principal, id string, actions []inspect.Action) []inspect.Action {
+	actions = slices.Clone(actions)
+	for i := range actions {
+		actions[i].Key = s.key(p, "", actions[i].Key, id)
+	}
+	return actions
 }
 
 // RelayPage is everything about one relay or consumer.
@@ -92,9 +120,10 @@ func (s *Service) Relay(ctx context.Context, p Principal, name string) (out Rela
 		if err != nil {
 			return out, err
 		}
-		if h.Cause = s.anyCause(p, h.Cause); len(out.Held) == heldShown {
+		if len(out.Held) == heldShown {
 			break
 		}
+		h.Cause, h.Key = s.anyCause(p, h.Cause), s.key(p, "", h.Key, h.MessageID)
 		out.Held = append(out.Held, h)
 	}
 	if out.Parked, err = s.held().CountParked(ctx, name); err != nil {
@@ -135,10 +164,10 @@ func (s *Service) Find(ctx context.Context, p Principal, text string) (out []Fou
 			return nil, err
 		}
 	}
-	saga, err := s.store.ShowSaga(ctx, text)
+	saga, err := s.findSaga(ctx, p, text)
 	switch {
 	case err == nil:
-		out = append(out, Found{"saga", saga.Saga + " " + saga.ID, "/sagas/" + escape(saga.ID)})
+		out = append(out, Found{"saga", saga.Saga + " " + text, "/sagas/" + escape(text)})
 	case !errors.Is(err, store.ErrNoSaga):
 		return nil, err
 	}
@@ -148,29 +177,33 @@ func (s *Service) Find(ctx context.Context, p Principal, text string) (out []Fou
 	case !errors.Is(err, inspect.ErrNotFound):
 		return nil, err
 	}
-	return s.findKey(ctx, text, out)
+	key, err := s.named(ctx, p, anyType, text)
+	switch {
+	case errors.Is(err, ErrKeyHidden), errors.Is(err, inspect.ErrNotFound):
+		return out, nil
+	case err != nil:
+		return nil, err
+	}
+	return s.findKey(ctx, key, text, out)
 }
 
 // findKey adds the key if it is held anywhere, or has dead letters.
-func (s *Service) findKey(ctx context.Context, key string, out []Found) ([]Found, error) {
+func (s *Service) findKey(ctx context.Context, key, text string, out []Found) ([]Found, error) {
 	e, err := inspect.Key(ctx, s.store, key)
 	if err != nil {
 		return nil, err
 	}
 	for _, at := range e.Places {
 		if at.State == inspect.Held || at.Load != nil && at.Load.Dead.N > 0 {
-			return append(out, Found{"key", key, KeyPath(key)}), nil
+			return append(out, Found{"key", text, KeyPath(text)}), nil
 		}
 	}
 	dead, err := s.dead().CountDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny})
 	if err == nil && dead > 0 {
-		out = append(out, Found{"key", key, KeyPath(key)})
+		out = append(out, Found{"key", text, KeyPath(text)})
 	}
 	return out, err
 }
-
-// KeyPath is the path of the page of a key.
-func KeyPath(key string) string { return "/keys/" + escape(key) }
 
 // Saga is an instance of a saga without its data.
 type Saga struct {
@@ -195,6 +228,7 @@ func (s *Service) Sagas(ctx context.Context, p Principal, f store.SagaFilter, af
 	}
 	for i := range out {
 		out[i].Detail = s.anyCause(p, out[i].Detail)
+		s.sagaNamed(p, &out[i].SagaIdentity)
 	}
 	counts, err = s.store.CountSagas(ctx)
 	return out, counts, err
@@ -205,7 +239,7 @@ func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, e
 	if err := s.allow(ctx, p, "Saga", id); err != nil {
 		return out, err
 	}
-	i, err := s.store.ShowSaga(ctx, id)
+	i, err := s.findSaga(ctx, p, id)
 	if err != nil {
 		return out, err
 	}
@@ -229,6 +263,8 @@ func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, e
 		out.SagaSummary.TimerAt = i.StartedAt.Add(i.SagaTimes.TimerAt)
 	}
 	out.Detail = s.anyCause(p, i.Detail)
+	s.sagaNamed(p, &out.SagaIdentity)
+	s.sagaValues(p, &out)
 	for n := range out.History {
 		t := &out.History[n]
 		t.Note, t.Patch = s.anyCause(p, t.Note), nil
@@ -237,4 +273,18 @@ func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, e
 		}
 	}
 	return out, nil
+}
+
+// sagaValues hides the values of aliases and labels where keys are hidden.
+func (s *Service) sagaValues(p Principal, i *Saga) {
+	if s.ShowsKeys(p, "") {
+		return
+	}
+	i.Aliases, i.Labels = slices.Clone(i.Aliases), maps.Clone(i.Labels)
+	for n := range i.Aliases {
+		i.Aliases[n].Value = hiddenText
+	}
+	for name := range i.Labels {
+		i.Labels[name] = hiddenText
+	}
 }

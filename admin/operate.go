@@ -31,7 +31,7 @@ type SagaPlan struct {
 // SagaVerbs need nothing but a reason. The others, which are about a step or change data, are those of the command line.
 var SagaVerbs = []saga.Verb{saga.Retry, saga.Compensate, saga.Pause, saga.Resume, saga.Complete, saga.Abandon}
 
-// SagaPlans returns the operations on an instance that the engine would not refuse now. Errors: saga.ErrNotFound, saga.ErrNoDefinition,
+// SagaPlans returns the operations on an instance that the engine would not refuse now. Errors: store.ErrNoSaga, saga.ErrNoDefinition,
 // ErrCannotPublish.
 func (s *Service) SagaPlans(ctx context.Context, p Principal, id string) (out []SagaPlan, err error) {
 	if err := s.allow(ctx, p, "SagaPlans", id); err != nil {
@@ -39,6 +39,9 @@ func (s *Service) SagaPlans(ctx context.Context, p Principal, id string) (out []
 	}
 	if s.cfg.Publish == nil {
 		return nil, ErrCannotPublish
+	}
+	if _, err := s.findSaga(ctx, p, id); err != nil {
+		return nil, err
 	}
 	operator := saga.NewOperator(s.store)
 	for _, verb := range SagaVerbs {
@@ -58,7 +61,7 @@ const noReason = "no reason given"
 
 // OperateSaga asks the engine of an instance for an operation, which is on record first, and waits a moment for its decision; the outcome
 // says whether there is one. The operation names the revision that was shown, and is refused if the instance has moved on. All but retries
-// need a reason. Errors: ErrInput, ErrReason, ErrSagaRefused, ErrNotAsked, ErrCannotPublish, saga.ErrNotFound.
+// need a reason. Errors: ErrInput, ErrReason, ErrSagaRefused, ErrNotAsked, ErrCannotPublish, store.ErrNoSaga.
 func (s *Service) OperateSaga(ctx context.Context, p Principal, id string, o saga.Operation) (out saga.Outcome, err error) {
 	c := Change{Action: "OperateSaga", On: fmt.Sprintf("%s of saga %s", o.Verb, id), Path: "/sagas/" + escape(id), Reason: o.Reason}
 	if err := s.allow(ctx, p, c.Action, c.On); err != nil {
@@ -76,6 +79,9 @@ func (s *Service) OperateSaga(ctx context.Context, p Principal, id string, o sag
 		return out, err
 	} else if err != nil {
 		o.Reason = noReason
+	}
+	if _, err := s.findSaga(ctx, p, id); err != nil {
+		return out, err
 	}
 	o.Actor, o.Reason = clean(p.String()), clean(o.Reason)
 	err = s.Act(ctx, p, c, func(db held.Database) (err error) {

@@ -229,6 +229,9 @@ func (s *Service) more(ctx context.Context, o *Overview) error {
 			return err
 		}
 		r.Cause, r.Filter.Cause = store.NormalizeCause(r.Cause), store.NormalizeCause(r.Filter.Cause)
+		if r.Filter.Key != "" { // an overview serves everybody
+			r.Filter.Key = hiddenText
+		}
 		o.Running = append(o.Running, r)
 		if why := deadletter.WhyStopped(r); why != "" {
 			o.Problems = append(o.Problems, Problem{

@@ -26,6 +26,9 @@ type Rule struct {
 	Headers []string
 	// Causes shows causes as they are, and the answers of receivers. Both can quote the payload.
 	Causes bool
+	// Keys is the smallest role that sees keys and subjects, "" for none. Without it, a key is shown as the ID of a message that has it,
+	// and nothing is found by its key. Sagas are identified by their runs then.
+	Keys Role
 }
 
 // Segment is a part of a payload that is shown: a text, or the place of a hidden value.
@@ -44,12 +47,15 @@ type Header struct {
 // maxDepth is how deep the values of a payload may be nested to be shown.
 const maxDepth = 64
 
-// Validate reports patterns of a rule that are malformed.
+// Validate reports patterns of a rule that are malformed, and a role that does not exist.
 func (r Rule) Validate() error {
 	for _, pattern := range append([]string{r.Type}, r.Headers...) {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("%w: %q", err, pattern)
 		}
+	}
+	if r.Keys != "" && !slices.Contains(Roles, r.Keys) {
+		return fmt.Errorf("keys: there is no role %q; use viewer, operator or admin", r.Keys)
 	}
 	return nil
 }
@@ -75,17 +81,17 @@ const anyType = "*"
 // seesCauses reports whether the principal gets the causes of a type as they are; those of "" and anyType if it does of all types.
 func (s *Service) seesCauses(p Principal, kind string) bool {
 	if kind == "" || kind == anyType {
-		return s.showsAllCauses() && p.Role.May("Content")
+		return s.ofAllTypes(func(r *Rule) bool { return r.Causes }) && p.Role.May("Content")
 	}
 	rule := s.ruleFor(kind)
 	return rule != nil && rule.Causes && p.Role.May("Content")
 }
 
-// showsAllCauses reports whether rules show the causes of every type: one for all types does, and so does each one before it.
-func (s *Service) showsAllCauses() bool {
-	for _, r := range s.cfg.Show {
-		if !r.Causes || r.Type == anyType {
-			return r.Causes
+// ofAllTypes reports whether rules show something of every type: one for all types does, and so does each one before it.
+func (s *Service) ofAllTypes(shows func(*Rule) bool) bool {
+	for i := range s.cfg.Show {
+		if r := &s.cfg.Show[i]; !shows(r) || r.Type == anyType {
+			return shows(r)
 		}
 	}
 	return false

@@ -103,7 +103,8 @@ func (s *Service) StartReview(ctx context.Context, p Principal, action ReviewAct
 	if err := s.allow(ctx, p, "StartReview", string(action)); err != nil {
 		return r, err
 	}
-	return s.startReview(ctx, p, action, f, "")
+	r, err = s.startReview(ctx, p, action, f, "")
+	return s.shownReview(p, r), err
 }
 
 // maxReason is how long a reason of an agent is at most, in bytes.
@@ -120,14 +121,17 @@ func (s *Service) Plan(ctx context.Context, p Principal, f store.DeadFilter, rea
 	if len(reason) > maxReason {
 		return r, fmt.Errorf("%w: the reason has %d bytes, more than %d", ErrInput, len(reason), maxReason)
 	}
-	return s.startReview(ctx, p, ReviewRedrive, f, reason)
+	r, err = s.startReview(ctx, p, ReviewRedrive, f, reason)
+	return s.shownReview(p, r), err
 }
 
 func (s *Service) startReview(ctx context.Context, p Principal, action ReviewAction, f store.DeadFilter, agentReason string) (r Review, err error) {
 	if action != ReviewRedrive && action != ReviewDiscard {
 		return r, fmt.Errorf("%w: a review is about %s or %s, not about %q", ErrInput, ReviewRedrive, ReviewDiscard, action)
 	}
-	f = s.searchable(p, f)
+	if f, err = s.searchable(ctx, p, f); err != nil {
+		return r, err
+	}
 	f.State = ""
 	if err := (deadletter.Plan{Filter: f}).Validate(); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrInput, err)
@@ -243,7 +247,13 @@ func (s *Service) ShowReview(ctx context.Context, p Principal, id string) (r Rev
 		r, _, err = findReview(ctx, read, id)
 		return err
 	})
-	return r, err
+	return s.shownReview(p, r), err
+}
+
+// shownReview hides what the filter of a review names. Its digest stays that of what is carried out.
+func (s *Service) shownReview(p Principal, r Review) Review {
+	r.Filter = s.filtered(p, r.Filter)
+	return r
 }
 
 func findReview(ctx context.Context, r store.Reader, id string) (v Review, rec store.Record, err error) {
@@ -305,7 +315,7 @@ func (s *Service) ExecuteReview(ctx context.Context, p Principal, id string, x E
 		discarded, err = dead.DiscardUpTo(ctx, r.Filter, r.UpTo, p.String(), x.Reason, maxDiscard)
 		return err
 	})
-	return r, discarded, err
+	return s.shownReview(p, r), discarded, err
 }
 
 // approvable returns an error unless the principal may carry out what was prepared: what an agent asked for, somebody else who is

@@ -63,7 +63,7 @@ func addDead(t *testing.T, s *memory.Store, n int) {
 
 // open are methods without a role: they take no decision for a principal.
 // Act is tested by itself: the role that it needs is that of the action.
-var open = []string{"Name", "Run", "Authenticate", "EndSessions", "SessionEnded", "Clock", "Act"}
+var open = []string{"Name", "Run", "Authenticate", "EndSessions", "SessionEnded", "Clock", "Act", "ShowsKeys"}
 
 // TestEveryMethodNeedsARole: the table of permissions has every method, each role that is too small is refused by the method itself,
 // and the refusal is on record.
@@ -140,7 +140,7 @@ func TestActionsAreOnRecord(t *testing.T) {
 		t.Errorf("without a reason: %v", err)
 	}
 	for _, blank := range []string{" ", "\t\n\u00a0"} {
-		_, _, revealed := service.Reveal(ctx, boss, 1, blank)
+		_, revealed := service.Reveal(ctx, boss, 1, blank)
 		_, _, executed := service.ExecuteReview(ctx, operator, "x", admin.Execution{Reason: blank})
 		_, decided := service.Decide(ctx, operator, store.Decision{Relay: "view", Key: "k", MessageID: "m", Verb: store.VerbSkip, Reason: blank})
 		for i, err := range []error{service.DiscardDead(ctx, operator, 1, blank), service.EditDead(ctx, operator, 1, "{}", 0, blank), revealed, executed, decided} {
@@ -189,8 +189,8 @@ func TestNothingWithoutARecord(t *testing.T) {
 	if _, err := service.RedriveDead(t.Context(), operator, 2, "why"); !errors.Is(err, errAudit) {
 		t.Errorf("redrive: %v", err)
 	}
-	if payload, _, err := service.Reveal(t.Context(), boss, 1, "why"); !errors.Is(err, errAudit) || payload != nil {
-		t.Errorf("reveal: %q, %v", payload, err)
+	if m, err := service.Reveal(t.Context(), boss, 1, "why"); !errors.Is(err, errAudit) || m != nil {
+		t.Errorf("reveal: %v, %v", m, err)
 	}
 }
 

@@ -245,6 +245,7 @@ type Show struct {
 	Hide    []string `yaml:"hide"`
 	Headers []string `yaml:"headers"`
 	Causes  bool     `yaml:"causes"`
+	Keys    string   `yaml:"keys"`
 }
 
 // Log configures logging to standard error.

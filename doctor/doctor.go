@@ -42,6 +42,8 @@ type Fix struct {
 	Text string `json:"text"`
 	// Command can be pasted: a command line, or SQL. It is "" if there is none.
 	Command string `json:"command,omitempty"`
+	// Key is the key that Command names, for those who show findings to people who may not see keys.
+	Key string `json:"-"`
 }
 
 // Check looks for one kind of fault.

@@ -251,7 +251,9 @@ func (l *looker) held(ctx context.Context) (out []Finding, err error) {
 			Evidence: "the held keys in the outbox",
 		}
 		for _, h := range longest {
-			f.Fix = append(f.Fix, command("when the cause is gone, retry at once the key that is held longest:", "held retry %s --relay %s", h.Key, r.Name))
+			retry := command("when the cause is gone, retry at once the key that is held longest:", "held retry %s --relay %s", h.Key, r.Name)
+			retry.Key = h.Key
+			f.Fix = append(f.Fix, retry)
 		}
 		out = append(out, f)
 	}

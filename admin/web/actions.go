@@ -150,12 +150,12 @@ func (h *Handler) reveal(w http.ResponseWriter, r *http.Request, p admin.Princip
 		if err != nil {
 			return err
 		}
-		payload, headers, err := h.service.Reveal(r.Context(), p, n, strings.TrimSpace(r.PostFormValue("reason")))
+		m, err := h.service.Reveal(r.Context(), p, n, strings.TrimSpace(r.PostFormValue("reason")))
 		if err != nil {
 			return err
 		}
-		d := editData{Number: n, Shown: true, Payload: string(payload)}
-		for name, value := range headers {
+		d := editData{Number: n, Shown: true, Payload: string(m.Payload), Key: m.Key, Subject: m.Subject}
+		for name, value := range m.Headers {
 			d.Headers = append(d.Headers, admin.Header{Name: name, Value: value})
 		}
 		out.Crumbs, out.Data = deadCrumbs(n, "Hidden values"), d

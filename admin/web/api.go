@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -69,10 +68,7 @@ func (a apiRoute) answer(c call) (any, error) {
 		}
 	}
 	out, err := a.call(c)
-	if v := reflect.ValueOf(out); v.Kind() == reflect.Slice && v.IsNil() { // nothing is a list of nothing, not null
-		out = reflect.MakeSlice(v.Type(), 0, 0).Interface()
-	}
-	return out, err
+	return filled(out), err
 }
 
 // Bodies of calls.
@@ -373,9 +369,6 @@ func (h *Handler) apiHandler(route apiRoute) http.HandlerFunc {
 		if out == nil {
 			w.WriteHeader(http.StatusNoContent)
 			return
-		}
-		if v := reflect.ValueOf(out); v.Kind() == reflect.Slice && v.IsNil() {
-			out = []struct{}{}
 		}
 		writeJSON(w, http.StatusOK, "application/json", out)
 	}

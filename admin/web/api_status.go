@@ -30,7 +30,7 @@ type relayAnswer struct {
 	Kind        store.Kind   `json:"kind"`
 	Status      admin.Word   `json:"status"`
 	Topics      []string     `json:"topics"`
-	Paused      *store.Pause `json:"paused"`
+	Paused      *store.Pause `json:"paused,omitempty"`
 	Oldest      float64      `json:"oldest_undelivered_seconds"`
 	Waiting     store.Count  `json:"waiting"`
 	Parked      store.Count  `json:"parked"`
@@ -64,7 +64,7 @@ func newStatusAnswer(o admin.Overview) statusAnswer {
 // relayPageAnswer is a relay or consumer with its processes and partitions.
 type relayPageAnswer struct {
 	relayAnswer
-	Problem        *admin.Problem      `json:"problem"`
+	Problem        *admin.Problem      `json:"problem,omitempty"`
 	HeldKeys       []store.HeldInfo    `json:"held"`
 	ParkedByReason []store.ParkedCount `json:"parked_by_reason"`
 	Owners         []processAnswer     `json:"owners"`

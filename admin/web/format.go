@@ -20,7 +20,7 @@ type mark struct{ Tone, Icon, Text string }
 // functions are those of the templates. None returns markup: texts are escaped where they are inserted.
 func (h *Handler) functions() template.FuncMap {
 	return template.FuncMap{
-		"visible": visible, "visibleLines": visibleLines, "line": line, "slots": slots, "shortkey": shortKey, "shortid": shortID,
+		"visible": visible, "visibleLines": visibleLines, "line": line, "slots": slots, "shortkey": shortKey, "hiddenkey": isHidden, "shortid": shortID,
 		"count": count, "num": admin.Number, "dur": admin.Duration, "rate": admin.Rate, "share": share,
 		"stamp":       func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") },
 		"clock":       func(t time.Time) string { return clock(t, "15:04:05") },
@@ -31,6 +31,7 @@ func (h *Handler) functions() template.FuncMap {
 		"recent": func(now, t time.Time) bool { return now.Sub(t) < 10*time.Minute },
 		"tone":   toneMark, "word": wordMark, "state": func(tone, icon, text string) mark { return mark{tone, icon, text} },
 		"result": resultMark, "level": levelMark, "redriveStatus": redriveMark, "sagaStatus": sagaMark, "sagaVerb": sagaVerb, "deadState": deadState, "parkReason": parkReason,
+		"ispath": isPath, "runbook": runbook, "shortcut": shortcut,
 		"relayPath": admin.RelayPath, "heldPath": admin.HeldPath,
 		"messagePath": func(id string) string { return "/messages/" + url.PathEscape(id) }, "keyPath": admin.KeyPath,
 		"sagaPath": func(id string) string { return "/sagas/" + url.PathEscape(id) }, "groupPath": admin.GroupPath, "query": query,
@@ -158,13 +159,29 @@ func slots(cause string) (out []slot) {
 	return out
 }
 
-// shortKey cuts a key in the middle: keys differ at their ends.
+// shortKey cuts a key in the middle: keys differ at their ends. A hidden one has the end of the ID of a message instead.
 func shortKey(key string) string {
+	if id, hidden := admin.Hidden(key); hidden {
+		return strings.TrimSpace("hidden key " + string([]rune(visible(id))[max(0, len([]rune(visible(id)))-6):]))
+	}
 	runes := []rune(visible(key))
 	if len(runes) <= 48 {
 		return string(runes)
 	}
 	return string(runes[:28]) + "…" + string(runes[len(runes)-16:])
+}
+
+// shortcut is the key after g that leads to a destination; the script has the same.
+func shortcut(name string) string {
+	if name == "Health" {
+		return "e"
+	}
+	return strings.ToLower(name[:1])
+}
+
+func isHidden(key string) bool {
+	_, hidden := admin.Hidden(key)
+	return hidden
 }
 
 func shortID(id string) string {

@@ -96,9 +96,9 @@ func (s schemas) of(t reflect.Type) object {
 	case t == reflect.TypeFor[[]byte]():
 		return object{"type": "string", "contentEncoding": "base64"}
 	case t.Kind() == reflect.Slice:
-		return object{"type": []string{"array", "null"}, "items": s.of(t.Elem())}
+		return object{"type": "array", "items": s.of(t.Elem())}
 	case t.Kind() == reflect.Map:
-		return object{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
+		return object{"type": "object", "additionalProperties": s.of(t.Elem())}
 	}
 	name := schemaName(t)
 	if name == "" {

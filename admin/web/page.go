@@ -68,6 +68,17 @@ func (p *page) CanSignOut() bool { return p.h.cfg.Authorizer == nil && p.Princip
 // May reports whether the principal may do something.
 func (p *page) May(action string) bool { return p.Principal.Role.May(admin.Action(action)) }
 
+// ShowsKeys reports whether the principal sees the keys of all types.
+func (p *page) ShowsKeys() bool { return p.h.service.ShowsKeys(p.Principal, "") }
+
+// KeyPath is the page of the key of a message.
+func (p *page) KeyPath(m *postrider.Message) string {
+	if !p.ShowsKeys() {
+		return admin.KeyPath(admin.HiddenKey(m.ID))
+	}
+	return admin.KeyPath(m.Key)
+}
+
 // Target is that of relays.
 func (p *page) Target() time.Duration { return p.h.cfg.Target }
 
@@ -279,7 +290,7 @@ func statusOf(err error) int {
 		return false
 	}
 	switch {
-	case is(admin.ErrForbidden, admin.ErrAgent, admin.ErrCannotPublish):
+	case is(admin.ErrForbidden, admin.ErrAgent, admin.ErrCannotPublish, admin.ErrKeyHidden):
 		return http.StatusForbidden
 	case is(admin.ErrToken, errSignedOut):
 		return http.StatusUnauthorized

@@ -21,6 +21,7 @@ func (h *Handler) pageRoutes() map[string]handler {
 		"GET /dead/{number}/edit": h.showEdit, "GET /dead/{number}/reveal": h.showReveal, "GET /reviews/{id}": h.review,
 		"GET /redrives/{id}": h.redrive, "GET /messages": h.find, "GET /messages/{id}": h.message, "GET /keys/{key}": h.key,
 		"GET /sagas": h.sagas, "GET /sagas/{id}": h.saga, "GET /health": h.health, "GET /activity": h.activity,
+		"GET /help": h.help, "GET /help/{page...}": h.doc,
 	}
 }
 
@@ -263,6 +264,7 @@ type editData struct {
 	Error        string
 	Shown        bool
 	Payload      string
+	Key, Subject string
 	Headers      []admin.Header
 	ErrorMessage string
 }

@@ -63,7 +63,7 @@ func serveParcels(t *testing.T, publish bool) *parcels {
 		stop()
 		must(t, <-ended)
 	})
-	c := admin.Config{Name: "shop", Logger: quiet}
+	c := admin.Config{Name: "shop", Logger: quiet, Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}}
 	if publish {
 		c.Publish = func(ctx context.Context, m *postrider.Message) error {
 			_, err := p.box.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {

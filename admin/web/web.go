@@ -158,7 +158,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // pageNames are the templates that are the content of a page.
 var pageNames = []string{
 	"overview", "relay", "held", "heldkey", "dead", "deadall", "group", "deadletter", "edit", "reveal", "review", "redrive", "message", "find",
-	"keypage", "sagas", "saga", "health", "activity", "error",
+	"keypage", "sagas", "saga", "health", "activity", "help", "doc", "error",
 }
 
 // maxBody is the largest body of a request, in bytes.
@@ -226,13 +226,7 @@ func (h *Handler) routes() http.Handler {
 		method, path, _ := strings.Cut(pattern, " ")
 		mux.HandleFunc(method+" "+h.cfg.Prefix+path, f)
 	}
-	for _, a := range h.assets {
-		handle("GET "+a.path, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", a.kind)
-			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-			_, _ = w.Write(a.content)
-		})
-	}
+	handle("GET /assets/{hash}/{name}", h.asset)
 	handle("GET /signin", h.showSignIn)
 	handle("POST /signin", h.signIn)
 	handle("GET /signin/begin", h.beginSignIn)
@@ -260,6 +254,21 @@ func (h *Handler) routes() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// asset answers with an asset. While two versions serve, a page of one asks the other for an asset under the hash of its own: it gets this
+// version's, and asks again the next time.
+func (h *Handler) asset(w http.ResponseWriter, r *http.Request) {
+	a, ok := h.assets[r.PathValue("name")]
+	if !ok {
+		h.fail(w, r, http.StatusNotFound, "There is no page at this address.")
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	if strings.HasSuffix(r.URL.Path, a.path) {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	_, _ = w.Write(a.content)
 }
 
 // unrouted replaces the answer of the mux to a request that has no route.

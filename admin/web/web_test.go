@@ -93,7 +93,7 @@ func read(t *testing.T, r *http.Response) (int, string) {
 }
 
 var (
-	rules   = admin.Rule{Type: "*", Show: []string{"/number", "/total", "/lines"}}
+	rules   = admin.Rule{Type: "*", Show: []string{"/number", "/total", "/lines"}, Keys: admin.Viewer}
 	links   = regexp.MustCompile(`(?:href|action)="([^"#]+)"`)
 	markup  = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>`)
 	noValue = regexp.MustCompile(`<no value>|%!|ZgotmplZ`)
@@ -140,11 +140,12 @@ func countKind(pages map[string]string, kind string) (n int) {
 	return n
 }
 
-// TestEveryPage: all pages that the overview leads to can be shown, to every role, and are small.
+// TestEveryPage: all pages that the overview leads to can be shown, to every role, are small, and have nothing that rules hide from it.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	for _, role := range admin.Roles {
-		s := serve(t, false, web.Config{Prefix: "/postrider", Environment: web.Environment{Name: "Production", Tone: "production"}}, rules).signIn(role)
+		s := serve(t, false, web.Config{Prefix: "/postrider", Environment: web.Environment{Name: "Production", Tone: "production"}},
+			admin.Rule{Type: "*", Show: rules.Show, Keys: aboveIt[role]}).signIn(role)
 		pages := s.crawl()
 		if len(pages) < 25 {
 			t.Errorf("%s: only %d pages", role, len(pages))
@@ -155,6 +156,9 @@ func TestEveryPage(t *testing.T) {
 			}
 			if strings.Contains(body, webtest.Secret) {
 				t.Errorf("%s as %s shows the secret", path, role)
+			}
+			if found := keyed.FindString(path + body); found != "" && !strings.HasPrefix(path, "/help/") { // the manual has examples
+				t.Errorf("%s as %s shows %s", path, role, found)
 			}
 			if len(body) > 60_000+strings.Count(body, "<tr>")*700 {
 				t.Errorf("%s has %d bytes", path, len(body))
@@ -236,7 +240,7 @@ func (anybody) Authorize(*http.Request) (admin.Principal, error) {
 // TestHostileTexts: names, keys, causes, headers and payloads appear as text.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
-	s := serve(t, true, web.Config{}, admin.Rule{Type: "*", All: true, Headers: []string{"*"}}).signIn(admin.Admin)
+	s := serve(t, true, web.Config{}, admin.Rule{Type: "*", All: true, Headers: []string{"*"}, Keys: admin.Viewer}).signIn(admin.Admin)
 	pages := s.crawl()
 	for path, body := range pages {
 		if found := markup.FindString(body); found != "" {

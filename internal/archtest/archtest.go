@@ -64,7 +64,8 @@ var rules = []rule{
 	{"telemetry", []string{".", "store", "observe", "relay", "inbox", "saga"}},
 	// These may use everything, ignoring tests.
 	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
-	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause", "saga"}},
+	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause", "saga", "docs"}}, // the pages serve the manual
+	{"docs", nil},
 	{"cmd", []string{"*"}},
 	{"itest", []string{"*"}},
 	{"bench", []string{"*"}},

@@ -63,7 +63,7 @@ func serve(t *testing.T, hostile bool) site {
 		text = webtest.Hostile
 	}
 	service := admin.New(shop, admin.Config{Name: "shop", Checks: webtest.Checks(text), Show: []admin.Rule{
-		{Type: "*", Show: []string{"/number", "/currency", "/total", "/lines"}, Headers: []string{"trace"}},
+		{Type: "*", Show: []string{"/number", "/currency", "/total", "/lines"}, Headers: []string{"trace"}, Keys: admin.Viewer},
 	}})
 	handler, err := web.New(service, web.Config{
 		Authorizer: somebody(admin.Admin), Environment: web.Environment{Name: "Production", Tone: "production"}, Version: "v1.4.0",
@@ -116,7 +116,7 @@ func (s site) pages(t *testing.T) map[string]string {
 		"redrive-stopped": fmt.Sprintf("/redrives/%d", stopped.ID),
 		"held":            "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",
 		"message-dead": "/messages/" + s.shop.Dead, "message-delivered": "/messages/" + s.shop.Delivered, "key": admin.KeyPath(s.shop.Held),
-		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "activity": "/activity", "not-found": "/nowhere",
+		"sagas": "/sagas", "saga": "/sagas/fulfilment-4711", "health": "/health", "help-doctor": "/help/operations/doctor", "activity": "/activity", "not-found": "/nowhere",
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -79,6 +80,11 @@ func states(t *testing.T) map[string]state {
 	must(t, err)
 	out["review-agent"] = state{shop, "/reviews/" + review.ID}
 	out["reveal"] = state{shop, "/dead/2/reveal"}
+	out["help"], out["help-runbook"] = state{shop, "/help"}, state{shop, "/help/operations/runbooks/held-keys"}
+	hidden := as(t, admin.Operator, admin.New(shop.shop, admin.Config{Name: "shop"}))
+	key := url.PathEscape(admin.HiddenKey(shop.shop.Dead))
+	out["hidden-dead-one"], out["hidden-dead-all"], out["hidden-held"] = state{hidden, "/dead/2"}, state{hidden, "/dead?view=all&key=" + key}, state{hidden, "/held"}
+	out["hidden-key"], out["hidden-message"] = state{hidden, "/keys/" + key}, state{hidden, "/messages/" + shop.shop.Dead}
 	viewer := as(t, admin.Viewer, shop.service)
 	out["viewer-dead-one"], out["viewer-activity"] = state{viewer, "/dead/2"}, state{viewer, "/activity"}
 	out["viewer-not-found"] = state{viewer, "/redrives/4711"}
@@ -126,7 +132,7 @@ func parcels(t *testing.T, ship error, want saga.Status) site {
 			t.Fatalf("the instance is %s, %v; want %s", found.Status, err, want)
 		}
 	}
-	return as(t, admin.Operator, admin.New(s, admin.Config{Name: "shop", Publish: func(ctx context.Context, m *postrider.Message) error {
+	return as(t, admin.Operator, admin.New(s, admin.Config{Name: "shop", Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}, Publish: func(ctx context.Context, m *postrider.Message) error {
 		_, err := box.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error {
 			_, err := box.Publish(ctx, tx, m)
 			return err

@@ -62,13 +62,15 @@ addEventListener('pageshow', () => {
 });
 addEventListener('change', (e) => { if (e.target.matches('.pick select')) e.target.form.requestSubmit(); });
 
-// "/" goes to the search, "g" and a letter to a page.
+// "/" goes to the search, "?" to the help, "g" and a letter to a page.
 let went = 0;
 addEventListener('keydown', (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input, textarea, select')) return;
   if (e.key === '/') {
     e.preventDefault();
     document.getElementById('q').focus();
+  } else if (e.key === '?') {
+    document.getElementById('help').click();
   } else if (e.key === 'g') {
     went = Date.now();
   } else if (Date.now() - went < 1000) {

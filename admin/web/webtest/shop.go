@@ -127,7 +127,7 @@ func (s *Shop) publish(kind string, n int, key func(i int) string) (ids []string
 	s.do(err)
 	for i := range n {
 		m := &postrider.Message{
-			Type: kind, Topic: "orders", Key: key(i), Tenant: "acme", Headers: map[string]string{"authorization": Secret, "trace": "on"},
+			Type: kind, Topic: "orders", Key: key(i), Subject: "customer/ada", Tenant: "acme", Headers: map[string]string{"authorization": Secret, "trace": "on"},
 			Payload: fmt.Appendf(nil, `{"number":%d,"currency":"EUR","total":-3,"customer":{"name":"Ada","card":"%s"},"lines":[`+
 				`{"sku":"A-1041","quantity":1,"price":1200},{"sku":"VOUCHER-X","quantity":1,"price":-1203}]}`, 1000+i, Secret),
 		}

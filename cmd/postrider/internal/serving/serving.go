@@ -232,7 +232,7 @@ func sessionKey(file string) ([]byte, error) {
 // Rules are those of the configuration.
 func Rules(show []config.Show) (out []admin.Rule) {
 	for _, s := range show {
-		out = append(out, admin.Rule{Type: s.Type, Show: s.Paths, All: s.All, Hide: s.Hide, Headers: s.Headers, Causes: s.Causes})
+		out = append(out, admin.Rule{Type: s.Type, Show: s.Paths, All: s.All, Hide: s.Hide, Headers: s.Headers, Causes: s.Causes, Keys: admin.Role(s.Keys)})
 	}
 	return out
 }

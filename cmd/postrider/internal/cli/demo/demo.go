@@ -148,7 +148,7 @@ func (p commands) serveAdmin(ctx context.Context, store backend.Store, name stri
 		return func() {}, nil
 	}
 	server, err := serving.Start(ctx, store, serving.Options{
-		Admin: config.Admin{Listen: "127.0.0.1:0", Environment: "Demo", Show: []config.Show{{Type: "*", All: true, Headers: []string{"*"}, Causes: true}}},
+		Admin: config.Admin{Listen: "127.0.0.1:0", Environment: "Demo", Show: []config.Show{{Type: "*", All: true, Headers: []string{"*"}, Causes: true, Keys: "viewer"}}},
 		Name:  name, Principal: admin.Principal{Subject: p.Operator(), Role: admin.Admin}, PrintTo: p.Stderr,
 		Version: program.ReadBuild().Version,
 	}, slog.New(slog.DiscardHandler))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
@@ -267,6 +268,25 @@ func TestDoctorOfASilentDestination(t *testing.T) {
 			if code != program.ExitNo || r.Results[0].Outcome != doctor.Faulty || !strings.HasSuffix(r.Findings()[0].Message, " cannot be used: it does not answer.") {
 				t.Errorf("code %d: %+v", code, r.Results[0])
 			}
+		})
+	}
+}
+
+// TestDoctorOfASilentDatabase: a server that accepts connections and answers nothing, as one that was stopped does, ends the command in time.
+func TestDoctorOfASilentDatabase(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	for _, store := range []string{"postgres://u@%s/shop?sslmode=disable", "mysql://u@%s/shop"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			r := clitest.Run(t, "doctor", "--store", fmt.Sprintf(store, l.Addr()), "--timeout", "2s")
+			if took := time.Since(began); r.Code != program.ExitFailed || took > time.Minute || r.Err == "" {
+				t.Errorf("code %d after %s: %s%s", r.Code, took, r.Out, r.Err)
+			}
+			t.Log(r.Out, r.Err)
 		})
 	}
 }

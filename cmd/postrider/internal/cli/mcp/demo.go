@@ -30,14 +30,14 @@ func (p commands) demo(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, world.Close()) }()
 	quiet := slog.New(slog.DiscardHandler)
 	site, err := serving.Start(ctx, world.Outbox, serving.Options{
-		Admin: config.Admin{Listen: "127.0.0.1:0", Environment: "Demo", Show: []config.Show{{Type: "*", All: true, Headers: []string{"*"}, Causes: true}}},
+		Admin: config.Admin{Listen: "127.0.0.1:0", Environment: "Demo", Show: []config.Show{{Type: "*", All: true, Headers: []string{"*"}, Causes: true, Keys: "viewer"}}},
 		Name:  "shop", Principal: admin.Principal{Subject: p.Operator(), Role: admin.Admin}, PrintTo: p.Stderr, Version: program.ReadBuild().Version,
 	}, quiet)
 	if err != nil {
 		return err
 	}
 	defer site.Close()
-	service := admin.New(world.Outbox, admin.Config{Name: "shop", Logger: quiet})
+	service := admin.New(world.Outbox, admin.Config{Name: "shop", Logger: quiet, Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}})
 	reads, err := web.New(service, web.Config{Logger: quiet})
 	if err != nil {
 		return err

@@ -30,7 +30,8 @@ func (p commands) command() *cobra.Command {
 		Use:   "mcp",
 		Short: "Let an agent ask about an outbox, through the Model Context Protocol",
 		Long: `Answer an agent on standard input and output, through the Model Context Protocol. Its tools read: what is wrong, where a
-message is, what failed and why. Payloads are hidden, and causes are shown without numbers and identifiers.
+message is, what failed and why. Payloads are hidden, causes are shown without numbers and identifiers, and
+keys as admin.show shows them to viewers.
 
 With --role operator, an agent can also plan a redrive. A person who is signed in to the web UI approves it; no command
 does. MCP limits what an agent does through MCP. It does not limit an agent that has a shell and a password of the database.

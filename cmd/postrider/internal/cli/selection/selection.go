@@ -27,7 +27,7 @@ type Selection struct {
 
 // Change is an action on the dead letters that a filter selects, for the record.
 func (s *Selection) Change(a admin.Action, f store.DeadFilter) admin.Change {
-	c := admin.Change{Action: a, Reason: s.Because}
+	c := admin.Change{Action: a, Reason: s.Because, Key: f.Key}
 	if len(f.Numbers) == 1 {
 		c.On, c.Path = fmt.Sprintf("dead letter %d", f.Numbers[0]), fmt.Sprintf("/dead/%d", f.Numbers[0])
 		return c

@@ -36,7 +36,8 @@ func (p commands) command() *cobra.Command {
 redrives, discards and decides. Every action is recorded. The same is served as an HTTP API below /api/v1.
 
 On a loopback address it prints a link that signs you in once. On other addresses people sign in with access tokens
-(postrider token create), and the server needs TLS. Payloads are hidden unless admin.show in the configuration shows them.
+(postrider token create), and the server needs TLS. Payloads, headers, keys and subjects are hidden
+unless admin.show in the configuration shows them.
 
 It runs no relay: postrider relay --admin does both.`,
 		Example: `  postrider serve --store sqlite:shop.db
