@@ -63,7 +63,7 @@ const (
 	settleRetryMax = time.Second
 )
 
-// flush records what is pending, and repeats settlements that failed. It reports whether any are left to repeat.
+// flush records what is pending, and repeats settlements that failed. It reports whether any are left to send.
 func (r *Relay) flush(ctx context.Context) (again bool) {
 	batch := r.collect()
 	if len(batch) > 0 {
@@ -84,7 +84,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.partitions {
-		again = again || p.repeat != nil
+		again = again || p.repeat != nil || p.Pending()
 	}
 	return again
 }
