@@ -180,7 +180,7 @@ func (r *Relay) OnDead() OnDead { return r.cfg.OnDead }
 // error, and a new Relay is needed. Later problems with the database or the publisher do not end it: it logs them, waits and
 // continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
 // called again; an AttemptTimeout beyond the time after which the database ends idle transactions; an outbox that cannot be
-// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced.
+// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced, store.ErrRepartitioned.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
