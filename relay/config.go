@@ -74,8 +74,7 @@ type Config struct {
 	// read at most 8 times MaxInFlight messages beyond it. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 	// MaxHeldKeys bounds the held keys in memory, not counting those that the relay is working on. If more are held, each fetch
-	// looks them up in a store that supports it (store.HeldFinder); with any other store the relay stops reading fresh messages until
-	// some keys are released. Default: 100,000.
+	// looks up the keys of its messages. Default: 100,000.
 	MaxHeldKeys int
 
 	// Gate, if not nil, is asked before messages are read, and before any is started. While it allows none, nothing is fetched, parked
