@@ -94,10 +94,20 @@ func (s *Store) checkSettlement(st store.Settlement) error {
 	return nil
 }
 
-// refused reports that the server or the store refused a settlement, and that nothing of it was applied. After other errors this
-// is unknown.
+// refused reports that the server or the store refused a settlement because of what it says, and that nothing of it was applied.
+// After other errors the outcome is unknown.
 func (s *Store) refused(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && (s.cfg.ErrorCode(err) != 0 || errors.Is(err, errNotInLog))
+	if ctx.Err() != nil || errors.Is(err, errNotInLog) {
+		return ctx.Err() == nil
+	}
+	code := s.cfg.ErrorCode(err)
+	switch kind := kinds[code]; {
+	case code == 0, slices.Contains(ofServer[:], code):
+		return false // the connection, the server or its resources: it may pass
+	case errors.Is(kind, ErrReadOnly), errors.Is(kind, ErrFull), errors.Is(kind, ErrDeadlock), errors.Is(kind, ErrLockTimeout):
+		return false
+	}
+	return true
 }
 
 // settleTogether applies all settlements or none.
