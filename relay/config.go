@@ -259,14 +259,17 @@ func (c *Config) faults() (faults []error) {
 	}{
 		{"Concurrency", c.Concurrency}, {"MaxSlowCalls", c.MaxSlowCalls}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
 		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
-		{"Burst", c.Burst}, {"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
+		{"Burst", c.Burst}, {"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch},
 	} {
 		if n.value < 0 {
 			fault("relay: %s must not be negative, is %d", n.name, n.value)
 		}
 	}
-	if c.MaxRate < 0 || math.IsNaN(c.MaxRate) {
-		fault("relay: MaxRate must not be negative, is %v", c.MaxRate)
+	if c.MaxLogBytes < 0 {
+		fault("relay: MaxLogBytes must not be negative, is %d", c.MaxLogBytes)
+	}
+	if c.MaxRate < 0 || math.IsNaN(c.MaxRate) || math.IsInf(c.MaxRate, 0) {
+		fault("relay: MaxRate must not be negative, infinite or NaN, is %v; 0 stands for no maximum", c.MaxRate)
 	}
 	if c.Burst > 0 && c.MaxRate == 0 {
 		fault("relay: Burst is %d and there is no MaxRate; set both", c.Burst)
