@@ -156,8 +156,8 @@ func TestHeldKeysAtRandom(t *testing.T) {
 	}
 }
 
-// TestHeldKeysBehindAView: the relay of a consumer sees no optional method of its store. It does not keep more held keys in memory.
-func TestHeldKeysBehindAView(t *testing.T) {
+// TestHeldKeysThroughAView: the relay of a consumer sees no optional method of its store. It does not keep more held keys in memory.
+func TestHeldKeysThroughAView(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, j := setup(t), &journal{}
