@@ -74,8 +74,7 @@ type Config struct {
 	// read at most 8 times MaxInFlight messages beyond it. Defaults: 8,192 and 16 MiB.
 	MaxInFlight, MaxInFlightBytes int
 	// MaxHeldKeys bounds the held keys in memory, not counting those that the relay is working on. If more are held, each fetch
-	// looks them up in a store that supports it (store.HeldFinder); with any other store the relay stops reading fresh messages until
-	// some keys are released. Default: 100,000.
+	// looks up the keys of its messages. Default: 100,000.
 	MaxHeldKeys int
 
 	// Gate, if not nil, is asked before messages are read, and before any is started. While it allows none, nothing is fetched, parked
@@ -260,14 +259,17 @@ func (c *Config) faults() (faults []error) {
 	}{
 		{"Concurrency", c.Concurrency}, {"MaxSlowCalls", c.MaxSlowCalls}, {"MaxBatch", c.MaxBatch}, {"TxBatch", c.TxBatch}, {"MaxInFlight", c.MaxInFlight},
 		{"MaxInFlightBytes", c.MaxInFlightBytes}, {"MaxHeldKeys", c.MaxHeldKeys}, {"MaxAttempts", c.MaxAttempts},
-		{"Burst", c.Burst}, {"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch}, {"MaxLogBytes", int(c.MaxLogBytes)},
+		{"Burst", c.Burst}, {"RequireMessageBytes", c.RequireMessageBytes}, {"SettleBatch", c.SettleBatch},
 	} {
 		if n.value < 0 {
 			fault("relay: %s must not be negative, is %d", n.name, n.value)
 		}
 	}
-	if c.MaxRate < 0 || math.IsNaN(c.MaxRate) {
-		fault("relay: MaxRate must not be negative, is %v", c.MaxRate)
+	if c.MaxLogBytes < 0 {
+		fault("relay: MaxLogBytes must not be negative, is %d", c.MaxLogBytes)
+	}
+	if c.MaxRate < 0 || math.IsNaN(c.MaxRate) || math.IsInf(c.MaxRate, 0) {
+		fault("relay: MaxRate must not be negative, infinite or NaN, is %v; 0 stands for no maximum", c.MaxRate)
 	}
 	if c.Burst > 0 && c.MaxRate == 0 {
 		fault("relay: Burst is %d and there is no MaxRate; set both", c.Burst)

@@ -88,6 +88,7 @@
 //   - The database server crashes, restarts or fails over: every partition is lost and leased again, at once by the process
 //     that held it. What was delivered after the last settlement that survived is redelivered.
 //   - The database is replaced by another one (a SQLite file that was moved): Run ends with store.ErrReplaced.
+//   - The number of partitions is changed while the process is paused: Run ends with store.ErrRepartitioned.
 //   - The answer to a settlement is lost: it is sent again with the same number and changes nothing the second time.
 //   - A settlement is refused because of a value that the database cannot store: the settlements of other partitions are
 //     applied. After ten refusals the partition is read from the database again.

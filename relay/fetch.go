@@ -186,7 +186,6 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	if r.closed() {
 		return store.FetchRequest{}, nil
 	}
-	full := r.finder == nil && r.sched.HeldKeys() >= r.cfg.MaxHeldKeys
 	now := time.Now()
 	if r.circuit.open() {
 		if !r.lacksProbe(now) {
@@ -197,8 +196,7 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	req := store.FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition
 	for _, p := range r.partitions {
-		// Held keys may wait until parked messages have been read again.
-		if !p.Leaving() && now.Before(p.Until) && r.mayReadAhead(p) && (!full || p.Unread()) {
+		if !p.Leaving() && now.Before(p.Until) && r.mayReadAhead(p) {
 			parts = append(parts, p)
 			p.reading = true
 			req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: p.Lease, After: p.fetched})

@@ -20,9 +20,6 @@ func (r *Relay) endView(v *schedule.View) {
 
 // findHeld looks up the keys of messages that were read, if they may be held and are not in memory.
 func (r *Relay) findHeld(ctx context.Context, v *schedule.View, keysOf func(yield func(partition int, key string))) error {
-	if r.finder == nil {
-		return nil
-	}
 	unknown := make(map[string]struct{})
 	r.mu.Lock()
 	keysOf(func(partition int, key string) {
@@ -38,7 +35,7 @@ func (r *Relay) findHeld(ctx context.Context, v *schedule.View, keysOf func(yiel
 	for key := range unknown {
 		keys = append(keys, key)
 	}
-	found, err := r.finder.FindHeld(ctx, r.cfg.Name, keys)
+	found, err := r.store.FindHeld(ctx, r.cfg.Name, keys)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 	bounded, cancel := context.WithTimeout(ctx, normal)
 	defer cancel()
 	view, err := r.store.Heartbeat(bounded, r.cfg.Name, r.present(), r.cfg.leaseLife())
-	if errors.Is(err, store.ErrReplaced) {
+	if errors.Is(err, store.ErrReplaced) || errors.Is(err, store.ErrRepartitioned) {
 		r.abandon(err)
 		return normal
 	}
@@ -96,7 +96,8 @@ func (r *Relay) removeClaims(leases []store.LeaseRef) {
 	}
 }
 
-// abandon drops every lease and ends the relay: the database is not the one that granted them, or the name is of another kind.
+// abandon drops every lease and ends the relay: the database is not the one that granted them, has another number of partitions, or
+// the name is of another kind.
 func (r *Relay) abandon(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +187,7 @@ func (r *Relay) leaseExpired(p *partition) {
 //	relinquish     it is not known whether a commit took effect                 LeaseLost
 //	leaseExpired   no heartbeat was answered in time                            LeaseExpired
 //	handOver       the process has more than its share; nothing is in progress  LeaseReleased
-//	abandon        the database is not the relay's, so the relay ends           nothing
+//	abandon        the database is not the relay's as it is, so the relay ends  nothing
 func (r *Relay) lose(p *partition) {
 	r.short = r.short || !p.Leaving()
 	if !p.Leaving() && time.Now().Before(p.Until) {

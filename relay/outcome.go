@@ -186,7 +186,6 @@ func (r *Relay) failed(it *item, v *result) schedule.Outcome {
 	return o
 }
 
-// dead says that a message is dead-lettered.
 func (r *Relay) dead(it *item, o schedule.Outcome, reason string) schedule.Outcome {
 	o.Kind, o.Reason = schedule.Dead, reason
 	fields := append([]any{"relay", r.cfg.Name}, attempt.LogFields(it.Message.Message, it.Key)...)

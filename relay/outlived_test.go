@@ -2,11 +2,14 @@ package relay_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -98,6 +101,59 @@ func (b *bundle) runShortly(r *relay.Relay) {
 	if err := <-ended; err == nil {
 		b.t.Error("Run says nothing about the call that was cut short")
 	}
+}
+
+// TestFetchThatAnswersAfterTheRelayLeft: a fetch is in progress while a stop cuts a call short and releases the leases, and
+// answers that they are lost. The call counts once among those that have outlived their relay, so its return ends the wait.
+func TestFetchThatAnswersAfterTheRelayLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var waits atomic.Bool
+		left := make(chan struct{})
+		leave := sync.OnceFunc(func() { close(left); time.Sleep(time.Millisecond) }) // for the fetch to be processed
+		b := faulty(t, func(op string, done bool) error {
+			switch {
+			case op == "Fetch" && !done && waits.CompareAndSwap(true, false):
+				<-left
+			case op == "Leave" && done:
+				leave()
+			}
+			return nil
+		})
+		m := b.msg("k")
+		h := &hanging{id: m.ID, hangs: make(chan struct{})}
+		var lost atomic.Int64
+		first := b.relay(relay.Config{StopTimeout: time.Second, Observer: &observe.Relay{LeasesChanged: func(c observe.LeaseChange, n int) {
+			if c == observe.LeaseLost {
+				lost.Add(int64(n))
+			}
+		}}})
+		handle(t, first, h.handle)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- first.Run(ctx) }()
+		b.publish(m)
+		pass(time.Second)
+		waits.Store(true)
+		b.publish(b.msg("other"))
+		pass(2 * time.Second)
+		if waits.Load() {
+			t.Fatal("nothing is fetched")
+		}
+		cancel()
+		if err := <-ended; err == nil {
+			t.Error("Run says nothing about the call that was cut short")
+		}
+		close(h.hangs)
+		second := b.outlived(false, h.handle)
+		b.start(second)
+		pass(time.Minute)
+		want(t, "of the key", h.of("k"), []string{m.ID, m.ID})
+		b.wantNothingLeft(second)
+		if lost.Load() > 0 {
+			t.Errorf("%d leases were observed as lost after the relay had released them", lost.Load())
+		}
+	})
 }
 
 // TestOthersDoNotWaitForACallThatOutlivesItsRelay: a relay of another name, and one on another store, have calls of their own.

@@ -67,12 +67,12 @@ func (r *Relay) newItem(p *partition, e *store.Entry) item {
 }
 
 // newSchedule returns the schedule of a relay with this configuration.
-func (c *Config) newSchedule(transactions, lookup bool, outlived schedule.Outlived) *schedule.Schedule[message] {
+func (c *Config) newSchedule(transactions bool, outlived schedule.Outlived) *schedule.Schedule[message] {
 	parked := schedule.Budget{MaxMessages: max(c.MaxInFlight/3, 1), MaxBytes: max(c.MaxInFlightBytes/3, 1)}
 	fresh := schedule.Budget{MaxMessages: max(c.MaxInFlight-parked.MaxMessages, 1), MaxBytes: max(c.MaxInFlightBytes-parked.MaxBytes, 1)}
 	return schedule.New[message](schedule.Config{
 		Transactions: transactions, TxBatch: c.TxBatch, TakeBytes: max(fresh.MaxBytes/(2*c.Concurrency), 1),
-		HoldOnDead: c.OnDead == HoldKey, MaxHeld: c.MaxHeldKeys, Lookup: lookup, ParkAfter: c.ParkAfter, LeaseTTL: c.LeaseTTL,
+		HoldOnDead: c.OnDead == HoldKey, MaxHeld: c.MaxHeldKeys, ParkAfter: c.ParkAfter, LeaseTTL: c.LeaseTTL,
 		SettleBatch: c.SettleBatch, Outlived: outlived, Fresh: fresh, Parked: parked,
 		Unloading: func() {
 			c.Logger.Warn("more keys are held than the relay keeps in memory; it looks them up in the database",

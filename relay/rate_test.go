@@ -3,6 +3,8 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -88,6 +90,24 @@ func TestMaxRate(t *testing.T) {
 				b.wantNothingLeft(r)
 			})
 		})
+	}
+}
+
+// TestMaxRateIsANumber: with an infinite rate, the budget of a relay becomes NaN after no time at all, and nothing is sent any more.
+func TestMaxRateIsANumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, rate := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), -1} {
+		if _, err := relay.New(b.store, relay.Config{Name: "r", MaxRate: rate}); err == nil || !strings.Contains(err.Error(), "MaxRate") {
+			t.Errorf("a maximum rate of %v: %v, want that it is refused", rate, err)
+		}
+	}
+	const large = 3 << 30 // more than an int has on some computers
+	if _, err := relay.New(b.store, relay.Config{Name: "r", MaxLogBytes: large}); err != nil {
+		t.Errorf("a log of at most 3 GiB: %v", err)
+	}
+	if _, err := relay.New(b.store, relay.Config{Name: "r", MaxLogBytes: -1}); err == nil || !strings.Contains(err.Error(), "MaxLogBytes must not") {
+		t.Errorf("a log of at most -1 bytes: %v, want that it is refused", err)
 	}
 }
 

@@ -40,7 +40,6 @@ type Relay struct {
 	publish  PublishFunc
 	tx       transactor          // nil unless handlers have transactions
 	batches  map[string]*txBatch // by message type
-	finder   store.HeldFinder    // nil if the store does not implement it
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
 	observer   atomic.Pointer[observe.Relay]
@@ -140,7 +139,6 @@ func New(s store.Relay, cfg Config) (*Relay, error) {
 	}
 	r.lifecycle.init(cfg.MaxAttempts)
 	r.owner.Topics = canonicalTopics(cfg.Topics)
-	r.finder, _ = s.(store.HeldFinder)
 	r.gating.paused.Store(true) // until the first heartbeat
 	r.observer.Store(cfg.Observer)
 	r.changed = sync.NewCond(&r.mu)
@@ -180,7 +178,7 @@ func (r *Relay) OnDead() OnDead { return r.cfg.OnDead }
 // error, and a new Relay is needed. Later problems with the database or the publisher do not end it: it logs them, waits and
 // continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
 // called again; an AttemptTimeout beyond the time after which the database ends idle transactions; an outbox that cannot be
-// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced.
+// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced, store.ErrRepartitioned.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -261,7 +259,7 @@ func (r *Relay) begin() error {
 			return err
 		}
 	}
-	r.sched = r.cfg.newSchedule(r.tx != nil, r.finder != nil, r.id())
+	r.sched = r.cfg.newSchedule(r.tx != nil, r.id())
 	r.started = true
 	return nil
 }

@@ -18,6 +18,16 @@ import (
 // waits for a call in progress, but does not record its outcome.
 func TestReplacedDatabaseEndsTheRelay(t *testing.T) {
 	t.Parallel()
+	for _, reason := range []error{store.ErrReplaced, store.ErrRepartitioned} {
+		t.Run(reason.Error(), func(t *testing.T) {
+			t.Parallel()
+			replacedDatabase(t, reason)
+		})
+	}
+}
+
+func replacedDatabase(t *testing.T, reason error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var replaced, told atomic.Bool
 		var calls, settledSince atomic.Int64
@@ -28,7 +38,7 @@ func TestReplacedDatabaseEndsTheRelay(t *testing.T) {
 				settledSince.Add(1)
 			case op == "Heartbeat":
 				told.Store(true)
-				return fmt.Errorf("heartbeat: %w", store.ErrReplaced)
+				return fmt.Errorf("heartbeat: %w", reason)
 			}
 			return nil
 		})
@@ -54,8 +64,8 @@ func TestReplacedDatabaseEndsTheRelay(t *testing.T) {
 		began := time.Now()
 		select {
 		case err := <-ended:
-			if !errors.Is(err, store.ErrReplaced) {
-				t.Errorf("the relay ended with %v, want ErrReplaced", err)
+			if !errors.Is(err, reason) {
+				t.Errorf("the relay ended with %v, want %v", err, reason)
 			}
 		case <-time.After(time.Minute):
 			t.Error("the relay works on a minute after its database was replaced")

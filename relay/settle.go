@@ -63,7 +63,7 @@ const (
 	settleRetryMax = time.Second
 )
 
-// flush records what is pending, and repeats settlements that failed. It reports whether any are left to repeat.
+// flush records what is pending, and repeats settlements that failed. It reports whether any are left to send.
 func (r *Relay) flush(ctx context.Context) (again bool) {
 	batch := r.collect()
 	if len(batch) > 0 {
@@ -84,7 +84,7 @@ func (r *Relay) flush(ctx context.Context) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.partitions {
-		again = again || p.repeat != nil
+		again = again || p.repeat != nil || p.Pending()
 	}
 	return again
 }
@@ -139,7 +139,7 @@ func (r *Relay) processAnswer(ctx context.Context, batch []*sent, res store.Sett
 		case !lost:
 			r.dueAfter(p.Confirm(s.content, res.Released, now))
 			applied = append(applied, s)
-		case !p.Gone():
+		default:
 			r.leaseLost(p)
 		}
 		answered = answered || failed == nil
@@ -175,8 +175,11 @@ func (r *Relay) repeatLater(ctx context.Context, s *sent, err error, definite bo
 
 // leaseLost drops a partition whose lease no longer holds: another process works on it, the database crashed or failed over, or
 // something was done under the lease that this process does not know of. Its state in memory is dropped, and read from the
-// database when the process leases the partition again.
+// database when the process leases the partition again. It may be gone already: a store may answer after the relay has let it go.
 func (r *Relay) leaseLost(p *partition) {
+	if p.Gone() {
+		return
+	}
 	r.cfg.Logger.Warn("lease of a partition was lost; messages may be delivered again", "relay", r.cfg.Name, "partition", p.Lease.Partition)
 	r.observeLeases(observe.LeaseLost, 1)
 	r.lose(p)

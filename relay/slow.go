@@ -51,7 +51,6 @@ func (r *Relay) replaceSlow() {
 	r.slowFull = full
 }
 
-// addWorker adds a worker.
 func (r *Relay) addWorker() *workerSlot {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -154,3 +154,31 @@ func TestFetchThatAnswersAfterTheStop(t *testing.T) {
 		want(t, "order", j.of(key), []string{"m001", "m002", "m004", "m005"})
 	})
 }
+
+// TestStopRecordsWhatWaitsForARepeatedSettlement: a settlement has failed and waits to be repeated when the relay stops, and
+// messages of the same partition have been delivered since. The stop records them too.
+func TestStopRecordsWhatWaitsForARepeatedSettlement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failed := make(chan struct{})
+		settle := &trap{op: "Settle", spring: func() error { close(failed); return errBoom }}
+		b, k := faulty(t, settle.fault), &broker{}
+		stop := b.start(b.relay(relay.Config{Publisher: k}))
+		pass(time.Second)
+		keys := keysIn(0, 2)
+		settle.armed.Store(true)
+		b.publish(b.msg(keys[0]))
+		<-failed
+		b.publish(b.msg(keys[1]))
+		synctest.Wait()
+		if k.len() != 2 {
+			t.Fatalf("%d messages delivered before the settlement is repeated, want 2", k.len())
+		}
+		stop()
+		next := b.relay(relay.Config{Publisher: k})
+		b.start(next)
+		pass(time.Minute)
+		want(t, "delivered", k.all, []string{"m001", "m002"})
+		b.wantNothingLeft(next)
+	})
+}

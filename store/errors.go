@@ -27,7 +27,8 @@ var (
 // ErrDenied: the role in the database lacks a right.
 var ErrDenied = errors.New("the database role lacks a right")
 
-// ErrRepartitioned is returned to a process that started before the number of partitions was changed: it must be restarted.
+// ErrRepartitioned is returned to a process that started before the number of partitions was changed: it must be restarted. When
+// Heartbeat reports it, the relay ends.
 var ErrRepartitioned = errors.New("the number of partitions was changed while this process ran; restart it")
 
 // Errors of transactions.

@@ -1,20 +1,11 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/postrider/postrider"
 )
-
-// HeldFinder is implemented by stores that can look up which of some keys are held. A relay on such a store keeps up to
-// MaxHeldKeys held keys in memory, not counting those that it is working on, and looks up the others with each fetch. On any
-// other store it stops reading fresh messages at that number.
-type HeldFinder interface {
-	// FindHeld returns those of keys that are held for a relay, in any order.
-	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
-}
 
 // HeldInfo describes a held key.
 type HeldInfo struct {

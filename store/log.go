@@ -21,6 +21,9 @@ type Log interface {
 	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position. For a consumer, it
 	// returns no sequences.
 	LoadParked(ctx context.Context, relay string, partition int, position int64) (ParkedState, error)
+	// FindHeld returns those of keys that are held for a relay, in any order. A relay keeps up to MaxHeldKeys held keys in memory, not
+	// counting those that it is working on, and looks up the others when it reads messages.
+	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
 	// Settle records outcomes, each settlement atomically. It is fenced: a settlement is applied if its lease holds and its
 	// Number is one more than that of the last settlement applied to the partition.
 	//

@@ -43,8 +43,8 @@ type Administrator interface {
 	// Repartition changes the number of partitions to n, from 1 to MaxPartitions, and keeps the order of every key: every
 	// message in the log, parked message, held key and dead letter moves to the partition that postrider.PartitionOf returns
 	// for n, every relay moves to the end of the log, and every lease ends. Publishers wait meanwhile and then write for the
-	// new number without a restart. A relay process that was paused meanwhile fails with ErrRepartitioned until it is
-	// restarted. Errors: ErrAlive, ErrUndelivered, ErrInUse (on SQLite sqlite.ErrBusy).
+	// new number without a restart. The relays of a process that was paused meanwhile end with ErrRepartitioned.
+	// Errors: ErrAlive, ErrUndelivered, ErrInUse (on SQLite sqlite.ErrBusy).
 	Repartition(ctx context.Context, n int) error
 }
 

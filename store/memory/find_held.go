@@ -4,12 +4,9 @@ import (
 	"context"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/store"
 )
 
-var _ store.HeldFinder = (*Store)(nil)
-
-// FindHeld implements store.HeldFinder.
+// FindHeld implements store.Log.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) ([]string, error) {
 	return do(ctx, s, "FindHeld", func(db *database) (out []string, err error) {
 		r := db.relay(name)

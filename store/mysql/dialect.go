@@ -59,6 +59,16 @@ var kinds = map[int]error{
 // max_allowed_packet.
 var unstorable = [...]int{1048, 1264, 1292, 1366, 1406, 1153, 1301}
 
+// ofServer are the error numbers of a server that shuts down, is short of something, or ends a connection or statement.
+var ofServer = [...]int{
+	1037, 1038, 1041, 1135, // memory, threads
+	1040, 1203, 1226, // connections, and other limits of a user
+	1053, 1077, 1079, // it shuts down
+	1152, 1158, 1159, 1160, 1161, 1184, 1927, // the connection was ended
+	1206,             // the memory for locks is full
+	1317, 1969, 3024, // a statement was ended, by an operator or its time limit
+}
+
 // codeOf finds the number in errors with a field Number. This package imports no driver, so that its users can choose one.
 func codeOf(err error) int {
 	for err != nil {

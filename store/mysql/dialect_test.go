@@ -83,3 +83,29 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedSettlements: after some refusals, a relay drops a partition and delivers its messages again. A server that is read-only,
+// full or busy for some seconds has refused nothing.
+func TestRefusedSettlements(t *testing.T) {
+	t.Parallel()
+	s := &Store{cfg: Config{ErrorCode: codeOf}}
+	coded := func(code uint16) error { return fmt.Errorf("settle: %w", &driverError{Number: code}) }
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, code := range []uint16{1290, 1792, 1836, 1040, 1203, 1205, 1213, 3572, 1053, 1021, 1114, 1041, 1317, 1927} {
+		if s.refused(t.Context(), coded(code)) {
+			t.Errorf("error %d counts as a refusal", code)
+		}
+	}
+	for _, err := range []error{coded(1264), coded(1366), coded(1406), coded(1062), coded(1142), fmt.Errorf("message 1: %w", errNotInLog)} {
+		if !s.refused(t.Context(), err) {
+			t.Errorf("%v %d is no refusal", err, codeOf(err))
+		}
+		if s.refused(ended, err) {
+			t.Errorf("%v %d is a refusal although the context has ended", err, codeOf(err))
+		}
+	}
+	if s.refused(t.Context(), errors.New("connection reset")) {
+		t.Error("an error without a number counts as a refusal")
+	}
+}

@@ -36,8 +36,11 @@ const (
 			'["*"]') AS topics
 		FROM (SELECT relay FROM {prefix}relay_filters UNION SELECT relay FROM {prefix}cursors WHERE partition_id = 0) g
 		WHERE NOT EXISTS (SELECT 1 FROM {prefix}cursors k WHERE k.relay = g.relay AND k.partition_id = 0 AND k.kind = 'consumer')`
-	countUnroutedSQL = `INSERT INTO {prefix}unrouted (relay, topic, partition_id, message_count, first_at, last_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)
-		ON DUPLICATE KEY UPDATE message_count = message_count + ?4, last_at = ?5`
+	// countUnroutedSQL: ?1 relay, ?2 partition, ?3 now; %s are rows of countUnroutedRow.
+	countUnroutedSQL = `INSERT INTO {prefix}unrouted (relay, topic, partition_id, message_count, first_at, last_at)
+		SELECT ?1, new_topic, ?2, new_count, ?3, ?3 FROM (%s) i
+		ON DUPLICATE KEY UPDATE message_count = message_count + new_count, last_at = ?3`
+	countUnroutedRow = `SELECT ? AS new_topic, ? AS new_count`
 	// unroutedSQL: each relay sees every message, so the largest of their counts is the number of messages.
 	unroutedSQL = `SELECT topic, MAX(n), MIN(first_at), MAX(last_at) FROM (
 			SELECT relay, topic, CAST(SUM(message_count) AS SIGNED) AS n, MIN(first_at) AS first_at, MAX(last_at) AS last_at
@@ -115,10 +118,10 @@ func (t txn) filters(ctx context.Context) (map[string][]string, error) {
 
 // countUnrouted adds a settlement's counts of messages that no relay takes.
 func (t txn) countUnrouted(ctx context.Context, name string, st store.Settlement) error {
-	for _, u := range st.Unrouted {
-		if _, err := t.exec(ctx, countUnroutedSQL, name, u.Topic, st.Partition, u.Count, t.now); err != nil {
-			return err
-		}
+	rows := make([]string, len(st.Unrouted))
+	for i, u := range st.Unrouted {
+		rows[i] = render(countUnroutedRow, []any{u.Topic, u.Count})
 	}
-	return nil
+	_, err := t.execRows(ctx, countUnroutedSQL, rows, name, st.Partition, t.now)
+	return err
 }

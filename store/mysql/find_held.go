@@ -1,14 +1,8 @@
 package mysqlstore
 
-import (
-	"context"
+import "context"
 
-	"github.com/postrider/postrider/store"
-)
-
-var _ store.HeldFinder = (*Store)(nil)
-
-// FindHeld implements store.HeldFinder.
+// FindHeld implements store.Log.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) (found []string, err error) {
 	err = s.read(ctx, "find held keys", func(t txn) error {
 		found, err = t.heldAmong(ctx, name, keys)

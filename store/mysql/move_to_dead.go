@@ -13,60 +13,50 @@ import (
 const (
 	deadCopyColumns = `relay, partition_id, seq, ` + messageColumns + `, attempts, redrives, history, reason, cause, fingerprint, died_at,
 		state, resolved_by, resolution`
-	// The parameters: ?1 relay, ?2 seq, ?3 partition, ?4 reason, ?5 cause, ?6 its fingerprint, ?7 attempts, ?8 now, ?9 history,
-	// ?10 to ?13 those of stored.Resolution.
+	// The parameters of both: ?1 relay, ?2 now, ?3 partition; %s are rows of dyingRow.
 	deadFromParkedSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at)
-		SELECT relay, partition_id, seq, ` + messageColumns + `, ?7, redrives, ?9, ?4, ?5, ?6, ?8, ?10, ?11, ?12, ?13
-		FROM {prefix}parked WHERE relay = ?1 AND seq = ?2`
+		SELECT relay, partition_id, seq, ` + messageColumns + `, new_attempts, redrives, new_history, ` + deadNewColumns + `
+		FROM (%s) i STRAIGHT_JOIN {prefix}parked p FORCE INDEX (PRIMARY) ON p.relay = ?1 AND p.seq = i.new_seq`
 	deadFromLogSQL = `INSERT INTO {prefix}dead (` + deadCopyColumns + `, resolved_at)
-		SELECT ?1, partition_id, seq, ` + messageColumns + `, ?7, 0, ?9, ?4, ?5, ?6, ?8, ?10, ?11, ?12, ?13
-		FROM {prefix}log WHERE seq = ?2 AND partition_id = ?3`
+		SELECT ?1, partition_id, seq, ` + messageColumns + `, new_attempts, 0, new_history, ` + deadNewColumns + `
+		FROM (%s) i STRAIGHT_JOIN {prefix}log l ON l.seq = i.new_seq WHERE l.partition_id = ?3`
+	deadNewColumns = `new_reason, new_cause, new_fingerprint, ?2, new_state, new_resolved_by, new_resolution, new_resolved_at`
+	dyingRow       = `SELECT ? AS new_seq, ? AS new_attempts, ? AS new_history, ? AS new_reason, ? AS new_cause, ? AS new_fingerprint,
+		? AS new_state, ? AS new_resolved_by, ? AS new_resolution, ? AS new_resolved_at`
 	unparkSQL = `DELETE p FROM {prefix}parked p FORCE INDEX (PRIMARY) WHERE relay = ? AND seq = ?`
 )
 
-// deadLetter applies one entry of a settlement. rows holds the locked parked rows.
-func (t txn) deadLetter(ctx context.Context, name string, partition int, d store.DeadOutcome, rows map[int64]parkedState) error {
-	b := toDead{relay: name, partition: partition, seq: d.Sequence, reason: d.Reason, cause: d.Cause, attempts: d.Attempts, discarded: d.Discarded}
-	if row, found := rows[d.Sequence]; found {
-		b.history = t.addEntry(row.history, d.Attempts, d.Cause)
-		delete(rows, d.Sequence)
-		return t.moveToDead(ctx, b)
+// deadLetter moves messages to the dead letters. rows holds the locked parked rows.
+func (t txn) deadLetter(ctx context.Context, name string, st store.Settlement, rows map[int64]parkedState) error {
+	var fromParked, fromLog []string
+	var parked, logged []int64
+	for _, d := range st.Dead {
+		if row, found := rows[d.Sequence]; found {
+			fromParked, parked = append(fromParked, t.dyingRow(name, d, row.history)), append(parked, d.Sequence)
+			delete(rows, d.Sequence)
+		} else if d.FromLog {
+			fromLog, logged = append(fromLog, t.dyingRow(name, d, "[]")), append(logged, d.Sequence)
+		}
 	}
-	if !d.FromLog {
-		return nil
-	}
-	b.history = t.addEntry("[]", d.Attempts, d.Cause)
-	n, err := t.exec(ctx, deadFromLogSQL, b.args(t.now)...)
-	if n == 0 && err == nil {
-		return errNotInLog
-	}
-	return err
-}
-
-// toDead describes a message to move to the dead letters.
-type toDead struct {
-	relay         string
-	partition     int
-	seq           int64
-	reason, cause string
-	attempts      int
-	history       string
-	discarded     bool
-}
-
-func (b toDead) args(now int64) []any {
-	cause := stored.Cause(b.cause)
-	args := []any{b.relay, b.seq, b.partition, b.reason, cause, store.Fingerprint(cause), b.attempts, now, b.history}
-	return append(args, stored.Resolution(b.discarded, b.relay, b.reason, now)...)
-}
-
-// moveToDead moves a parked message, whose row is locked, to the dead letters.
-func (t txn) moveToDead(ctx context.Context, b toDead) error {
-	if _, err := t.exec(ctx, deadFromParkedSQL, b.args(t.now)...); err != nil {
+	if _, err := t.execRows(ctx, deadFromParkedSQL, fromParked, name, t.now); err != nil {
 		return err
 	}
-	_, err := t.exec(ctx, unparkSQL, b.relay, b.seq)
-	return err
+	if len(parked) > 0 {
+		if _, err := t.exec(ctx, removeSQL, name, parked); err != nil {
+			return err
+		}
+	}
+	n, err := t.execRows(ctx, deadFromLogSQL, fromLog, name, t.now, st.Partition)
+	if err != nil || int(n) == len(fromLog) {
+		return err
+	}
+	return t.missing(ctx, st.Partition, logged)
+}
+
+func (t txn) dyingRow(name string, d store.DeadOutcome, history string) string {
+	cause := stored.Cause(d.Cause)
+	args := []any{d.Sequence, d.Attempts, t.addEntry(history, d.Attempts, d.Cause), d.Reason, cause, store.Fingerprint(cause)}
+	return render(dyingRow, append(args, stored.Resolution(d.Discarded, name, d.Reason, t.now)...))
 }
 
 // encodeHistory encodes the last stored.KeptEntries entries of a history.

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
@@ -17,13 +15,12 @@ import (
 type parkedState struct {
 	attempts int
 	history  string
-	insert   *parkedInsert // not written yet
+	write    *parkedWrite // not written yet
 }
 
-// parkedInsert is a message to be copied from the log.
-type parkedInsert struct {
-	seq     int64
-	entry   store.ParkOutcome // the last one
+// parkedWrite is the last entry of a message to be copied from the log, or that is parked already.
+type parkedWrite struct {
+	store.ParkOutcome
 	history string
 }
 
@@ -58,15 +55,15 @@ func (t txn) lockParked(ctx context.Context, name string, seqs []int64) (map[int
 
 const (
 	copiedColumns = `relay, partition_id, seq, ` + messageColumns + `, reason, attempts, due_at, parked_at, redrives, history`
-	// parkLogSQL copies messages from the log: %s are rows of parkLogRow.
+	// parkLogSQL copies messages from the log: %s are rows of parkingRow.
 	parkLogSQL = `INSERT INTO {prefix}parked (` + copiedColumns + `)
 		SELECT ?1, partition_id, seq, ` + messageColumns + `, new_reason, new_attempts, new_due_at, ?3, 0, new_history
 		FROM (%s) i STRAIGHT_JOIN {prefix}log l ON l.seq = i.new_seq WHERE l.partition_id = ?2`
-	parkLogRow   = `SELECT ? AS new_seq, ? AS new_reason, ? AS new_attempts, ? AS new_due_at, ? AS new_history`
-	inLogSQL     = `SELECT seq FROM {prefix}log WHERE partition_id = ? AND seq IN ?`
-	parkAgainSQL = `UPDATE {prefix}parked FORCE INDEX (PRIMARY) SET reason = ?3, attempts = ?4, due_at = ?5, history = ?6 WHERE relay = ?1 AND seq = ?2`
-	// parkAtOnce is how many messages one statement copies.
-	parkAtOnce = 250
+	// parkAgainSQL changes parked messages: %s are rows of parkingRow.
+	parkAgainSQL = `UPDATE (%s) i STRAIGHT_JOIN {prefix}parked p FORCE INDEX (PRIMARY) ON p.relay = ?1 AND p.seq = i.new_seq
+		SET p.reason = new_reason, p.attempts = new_attempts, p.due_at = new_due_at, p.history = new_history`
+	parkingRow = `SELECT ? AS new_seq, ? AS new_reason, ? AS new_attempts, ? AS new_due_at, ? AS new_history`
+	inLogSQL   = `SELECT seq FROM {prefix}log WHERE partition_id = ? AND seq IN ?`
 )
 
 // errNotInLog refuses a settlement that would lose a message.
@@ -74,34 +71,56 @@ var errNotInLog = errors.New("it is not in the log of this partition")
 
 // park parks messages. If a message has several entries, the last one counts, and each is added to its history.
 func (t txn) park(ctx context.Context, name string, st store.Settlement, rows map[int64]parkedState) error {
-	var fromLog []*parkedInsert
+	var fromLog, again []*parkedWrite
 	for _, p := range st.Parked {
 		row, found := rows[p.Sequence]
-		switch {
-		case found:
-			row.history = t.addEntry(row.history, attemptOf(p), p.Cause)
-		case p.FromLog:
-			row = parkedState{history: t.addEntry("[]", attemptOf(p), p.Cause), insert: &parkedInsert{seq: p.Sequence}}
-			fromLog = append(fromLog, row.insert)
-		default:
+		if !found && !p.FromLog {
 			continue
 		}
-		row.attempts = p.Attempts
+		if row.write == nil {
+			row.write = &parkedWrite{}
+			if found {
+				again = append(again, row.write)
+			} else {
+				row.history, fromLog = "[]", append(fromLog, row.write)
+			}
+		}
+		row.attempts, row.history = p.Attempts, t.addEntry(row.history, attemptOf(p), p.Cause)
+		*row.write = parkedWrite{p, row.history}
 		rows[p.Sequence] = row
-		if row.insert != nil {
-			row.insert.entry, row.insert.history = p, row.history
-			continue
-		}
-		if _, err := t.exec(ctx, parkAgainSQL, name, p.Sequence, string(p.Reason), p.Attempts, t.due(p), row.history); err != nil {
-			return err
+	}
+	if _, err := t.execRows(ctx, parkAgainSQL, t.parkRows(again), name); err != nil {
+		return err
+	}
+	n, err := t.execRows(ctx, parkLogSQL, t.parkRows(fromLog), name, st.Partition, t.now)
+	if err != nil || int(n) == len(fromLog) {
+		return err
+	}
+	seqs := make([]int64, len(fromLog))
+	for i, p := range fromLog {
+		seqs[i] = p.Sequence
+	}
+	return t.missing(ctx, st.Partition, seqs)
+}
+
+func (t txn) parkRows(parked []*parkedWrite) []string {
+	rows := make([]string, len(parked))
+	for i, p := range parked {
+		rows[i] = render(parkingRow, []any{p.Sequence, string(p.Reason), p.Attempts, t.due(p.ParkOutcome), p.history})
+	}
+	return rows
+}
+
+// missing names the first of messages that is not in the log of a partition. Errors: errNotInLog.
+func (t txn) missing(ctx context.Context, partition int, seqs []int64) error {
+	found, err := stored.Column[int64](ctx, t.query, inLogSQL, partition, seqs)
+	known := set(found)
+	for _, seq := range seqs {
+		if err == nil && !known[seq] {
+			err = fmt.Errorf("message %d: %w", seq, errNotInLog)
 		}
 	}
-	for chunk := range slices.Chunk(fromLog, parkAtOnce) {
-		if err := t.parkFromLog(ctx, name, st.Partition, chunk); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // due returns when a parked message is due, NULL for one that is queued after its key's blocking message.
@@ -115,27 +134,6 @@ func attemptOf(p store.ParkOutcome) int {
 		return p.Attempts
 	}
 	return 0
-}
-
-func (t txn) parkFromLog(ctx context.Context, name string, partition int, parked []*parkedInsert) error {
-	input, seqs := make([]string, len(parked)), make([]int64, len(parked))
-	for i, p := range parked {
-		seqs[i] = p.seq
-		input[i] = render(parkLogRow, []any{p.seq, string(p.entry.Reason), p.entry.Attempts, t.due(p.entry), p.history})
-	}
-	text := strings.Replace(parkLogSQL, `%s`, strings.Join(input, ` UNION ALL `), 1)
-	n, err := t.exec(ctx, text, name, partition, t.now)
-	if err != nil || int(n) == len(parked) {
-		return err
-	}
-	found, err := stored.Column[int64](ctx, t.query, inLogSQL, partition, seqs)
-	known := set(found)
-	for _, seq := range seqs {
-		if err == nil && !known[seq] {
-			err = fmt.Errorf("message %d: %w", seq, errNotInLog)
-		}
-	}
-	return err
 }
 
 // addEntry appends an entry to a history, unless there is no cause. It does not repeat the last entry if neither is an attempt: a

@@ -94,10 +94,20 @@ func (s *Store) checkSettlement(st store.Settlement) error {
 	return nil
 }
 
-// refused reports that the server or the store refused a settlement, and that nothing of it was applied. After other errors this
-// is unknown.
+// refused reports that the server or the store refused a settlement because of what it says, and that nothing of it was applied.
+// After other errors the outcome is unknown.
 func (s *Store) refused(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && (s.cfg.ErrorCode(err) != 0 || errors.Is(err, errNotInLog))
+	if ctx.Err() != nil || errors.Is(err, errNotInLog) {
+		return ctx.Err() == nil
+	}
+	code := s.cfg.ErrorCode(err)
+	switch kind := kinds[code]; {
+	case code == 0, slices.Contains(ofServer[:], code):
+		return false // the connection, the server or its resources: it may pass
+	case errors.Is(kind, ErrReadOnly), errors.Is(kind, ErrFull), errors.Is(kind, ErrDeadlock), errors.Is(kind, ErrLockTimeout):
+		return false
+	}
+	return true
 }
 
 // settleTogether applies all settlements or none.
@@ -235,7 +245,8 @@ func (t txn) released(ctx context.Context, name string, st store.Settlement) ([]
 	return slices.DeleteFunc(slices.Clone(st.Release), func(key string) bool { return still[key] }), err
 }
 
-// settle applies all of a settlement except its cursor, and returns the keys that are no longer held.
+// settle applies all of a settlement except its cursor, and returns the keys that are no longer held. It takes a number of
+// statements that does not depend on the number of messages, up to rowsAtOnce: others wait for the lease meanwhile.
 func (t txn) settle(ctx context.Context, name string, st store.Settlement) ([]string, error) {
 	rows, err := t.parkedRows(ctx, name, st)
 	if err != nil {
@@ -244,20 +255,16 @@ func (t txn) settle(ctx context.Context, name string, st store.Settlement) ([]st
 	if err := t.park(ctx, name, st, rows); err != nil {
 		return nil, fmt.Errorf("park messages: %w", err)
 	}
-	for _, d := range st.Dead {
-		if err := t.deadLetter(ctx, name, st.Partition, d, rows); err != nil {
-			return nil, fmt.Errorf("dead-letter message %d: %w", d.Sequence, err)
-		}
+	if err := t.deadLetter(ctx, name, st, rows); err != nil {
+		return nil, fmt.Errorf("dead-letter messages: %w", err)
 	}
 	if len(st.Removed) > 0 {
 		if _, err := t.exec(ctx, removeSQL, name, st.Removed); err != nil {
 			return nil, err
 		}
 	}
-	for _, h := range st.Held {
-		if err := t.hold(ctx, name, st.Partition, h); err != nil {
-			return nil, fmt.Errorf("hold key %q: %w", h.Key, err)
-		}
+	if err := t.hold(ctx, name, st); err != nil {
+		return nil, fmt.Errorf("hold keys: %w", err)
 	}
 	if err := t.countUnrouted(ctx, name, st); err != nil {
 		return nil, fmt.Errorf("count unrouted messages: %w", err)

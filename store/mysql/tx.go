@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/internal/stored"
@@ -85,6 +86,31 @@ func (t txn) exec(ctx context.Context, text string, args ...any) (int64, error) 
 		return 0, err
 	}
 	return res.RowsAffected()
+}
+
+// The bounds of a statement for several rows, in rows and in bytes; one row is always allowed.
+const (
+	rowsAtOnce  = 250
+	bytesAtOnce = 1 << 20
+)
+
+// execRows executes a statement for rows, which are SELECTs of one row each and take the place of %s: as many times as their number and
+// size require, and not at all without any. It returns how many rows were affected.
+func (t txn) execRows(ctx context.Context, text string, rows []string, args ...any) (affected int64, err error) {
+	most := min(bytesAtOnce, t.s.mostBytes()/2)
+	for len(rows) > 0 {
+		n, size := 1, len(rows[0])
+		for n < min(len(rows), rowsAtOnce) && size+len(rows[n]) <= most {
+			size += len(rows[n])
+			n++
+		}
+		changed, err := t.exec(ctx, strings.Replace(text, `%s`, strings.Join(rows[:n], ` UNION ALL `), 1), args...)
+		if err != nil {
+			return affected, err
+		}
+		affected, rows = affected+changed, rows[n:]
+	}
+	return affected, nil
 }
 
 func (t txn) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {

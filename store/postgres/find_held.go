@@ -4,16 +4,12 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/postrider/postrider/store"
 )
-
-var _ store.HeldFinder = (*Store)(nil)
 
 // findHeldSQL uses the primary key: $1 relay, $2 keys.
 const findHeldSQL = `select key from {held} where relay = $1::text and key = any($2::text[])`
 
-// FindHeld implements store.HeldFinder.
+// FindHeld implements store.Log.
 func (s *Store) FindHeld(ctx context.Context, name string, keys []string) ([]string, error) {
 	if _, err := s.open(ctx); err != nil {
 		return nil, err

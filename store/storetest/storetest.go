@@ -1,4 +1,4 @@
-// Package storetest tests every store against the same contract: that of store.Outbox, store.Relay, store.HeldFinder,
+// Package storetest tests every store against the same contract: that of store.Outbox, store.Relay,
 // store.Maintainer, store.StatusReader, store.Administrator and store.Records, and the guarantees of a relay
 // over the store.
 //
@@ -34,7 +34,6 @@ type Store[Tx any] interface {
 // operations is the part of a store that does not depend on the type of its transactions.
 type operations interface {
 	store.Relay
-	store.HeldFinder
 	store.Maintainer
 	store.StatusReader
 	store.Administrator

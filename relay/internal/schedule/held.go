@@ -66,7 +66,7 @@ func (p *Partition[M]) hold(key string) *heldKey {
 		p.held[key] = h
 		s := p.schedule
 		s.heldKeys++
-		if s.cfg.Lookup && s.heldKeys > s.heldLimit {
+		if s.heldKeys > s.heldLimit {
 			s.unloadHeld(h)
 		}
 	}

@@ -92,8 +92,12 @@ func (p *Partition[M]) waiting() []*Item[M] {
 	return items
 }
 
-// Lose drops a partition whose lease has ended, and the messages that wait in it. Calls in progress notice when they return.
+// Lose drops a partition whose lease has ended, and the messages that wait in it. Calls in progress notice when they return. It does
+// nothing if the partition is gone already.
 func (p *Partition[M]) Lose() {
+	if p.gone {
+		return
+	}
 	s := p.schedule
 	p.gone = true
 	p.outlive()

@@ -61,7 +61,7 @@ func randomScenario(random *rand.Rand) *scenario {
 		cfg: config(func(c *Config) {
 			c.Transactions, c.TxBatch, c.HoldOnDead = random.IntN(3) > 0, 1+random.IntN(5), random.IntN(3) == 0
 			if random.IntN(4) == 0 {
-				c.MaxHeld, c.Lookup, c.Unloading = 1, true, func() {}
+				c.MaxHeld, c.Unloading = 1, func() {}
 			}
 		}),
 		delayed: make(map[int64]bool), calls: 1 + random.IntN(3), room: 1 + random.IntN(3),

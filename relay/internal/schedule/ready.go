@@ -26,7 +26,6 @@ func (u unit[M]) front() *Item[M] {
 	return u.queue.head
 }
 
-// partition of the unit.
 func (u unit[M]) partition() *Partition[M] {
 	if u.item != nil {
 		return u.item.partition

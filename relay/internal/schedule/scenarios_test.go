@@ -73,7 +73,7 @@ var scenarios = map[string]*scenario{
 		calls: 1, room: 2, failures: 2, decisions: 1, losses: 1,
 	},
 	"more held keys than memory": {
-		cfg: config(func(c *Config) { c.MaxHeld, c.Lookup, c.Unloading = 1, true, func() {} }), keys: []string{"a", "b", "a"},
+		cfg: config(func(c *Config) { c.MaxHeld, c.Unloading = 1, func() {} }), keys: []string{"a", "b", "a"},
 		commits: inOrder, visible: []int{2, 3}, calls: 1, room: 1, failures: 2,
 	},
 	"slow": {

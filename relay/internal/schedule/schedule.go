@@ -25,10 +25,9 @@ type Config struct {
 	TakeBytes int
 	// HoldOnDead holds a key whose message was dead-lettered until an operator decides. Optional.
 	HoldOnDead bool
-	// MaxHeld is the number of held keys above which idle ones are removed from memory, if Lookup says that the caller can look
-	// them up. Unloading is called the first time.
+	// MaxHeld is the number of held keys above which idle ones are removed from memory; the caller looks them up. Unloading is called
+	// the first time.
 	MaxHeld   int
-	Lookup    bool
 	Unloading func()
 	// ParkAfter is the time after which slow work is parked, and LeaseTTL the time after which it is due again if this process
 	// dies.

@@ -34,6 +34,9 @@ func (p *Partition[M]) NextSettlement(now time.Time) *Settlement {
 	return s
 }
 
+// Pending reports whether there are outcomes that NextSettlement would return now.
+func (p *Partition[M]) Pending() bool { return !p.settling && p.unsent > 0 && p.recordable() }
+
 // takePending makes a settlement of everything that is pending.
 func (p *Partition[M]) takePending(c store.Cursor, moved bool, upTo, passed uint64) *Settlement {
 	s := &Settlement{Settlement: p.pending, upTo: upTo, passed: passed}
