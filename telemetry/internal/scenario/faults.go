@@ -104,7 +104,7 @@ func (s *System) SlowFaults() []Fault {
 
 // reveal asks for the hidden values of the first dead letter, if there is one.
 func (s *System) reveal() error {
-	_, _, err := s.admin.Reveal(s.tb.Context(), admin.Principal{Issuer: "scenario", Subject: operator, Role: admin.Admin}, 1, reason)
+	_, err := s.admin.Reveal(s.tb.Context(), admin.Principal{Issuer: "scenario", Subject: operator, Role: admin.Admin}, 1, reason)
 	if errors.Is(err, deadletter.ErrNotFound) {
 		return nil
 	}
