@@ -24,10 +24,11 @@ const minPause = 10 * time.Millisecond
 // if a caller was told before. part is the process's part of the partitions.
 func (l *rateLimit) allows(n int, part float64, now time.Time) (_ int, pause time.Duration) {
 	rate, burst := l.perSecond*part, max(l.burst*part, 1)
-	if l.counted.IsZero() {
-		l.tokens = burst
-	} else {
+	switch {
+	case !l.counted.IsZero():
 		l.tokens = min(l.tokens+now.Sub(l.counted).Seconds()*rate, burst)
+	case part == 1: // a process that joins others has no burst of its own: theirs and its own would exceed the relay's
+		l.tokens = burst
 	}
 	l.counted = now
 	switch {
