@@ -76,7 +76,7 @@ publisher.options, see docs/configuration.md.`,
 	s.StringSliceVar(&f.Only, "only", nil, "run only these relays of the configuration, by `names`")
 	s.StringVar(&f.listen, "listen", "", "`address` for /livez and /readyz, e.g. :8080 (default none)")
 	s.StringVar(&f.metrics, "metrics", "", "`address` for Prometheus at /metrics, e.g. :9464 (default none)")
-	s.StringVar(&f.admin, "admin", "", "`address` for the web UI and the HTTP API, e.g. 127.0.0.1:8686 (default none; see postrider serve)")
+	s.StringVar(&f.admin, "admin", "", "`address` for the web UI and the HTTP API, e.g. :8686 (default none; see postrider serve)")
 	s.DurationVar(&f.stopTimeout, "stop-timeout", 0, "wait at most this `duration` for messages under way when ending (default 30s)")
 	cmd.AddCommand(p.pauseCommand(), p.resumeCommand())
 	return cmd
