@@ -31,7 +31,7 @@ relays: [{name: a, store: s1, publisher: "nats://h?stream=S"}, {name: b, store: 
 `)
 	all, one := clitest.OK(t, "route", "list", "--config", stores), clitest.OK(t, "route", "list", "--config", stores, "--store", "s1")
 	clitest.Contains(t, all, "s1", "s2")
-	clitest.Contains(t, one, "s1")
+	clitest.Contains(t, one, "a      s1 ")
 	if strings.Contains(out, "secret") {
 		t.Errorf("a secret is shown:\n%s", out)
 	}
