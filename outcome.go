@@ -63,16 +63,16 @@ type OutcomeError interface {
 	Outcome() Outcome
 }
 
-// OutcomeOf returns the outcome that a handler's or publisher's error stands for, also when wrapped. A nil error is
-// Delivered; an error that is no OutcomeError is Retried.
+// OutcomeOf returns the outcome that a handler's or publisher's error stands for, also when wrapped: then Outcome.Err is the
+// whole error. A nil error is Delivered; an error that is no OutcomeError is Retried.
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Delivered}
 	}
 	if v, ok := errors.AsType[OutcomeError](err); ok {
 		o := v.Outcome()
-		if o.Err != nil {
-			o.Err = err
+		if _, direct := err.(*outcomeError); !direct && o.Err != nil {
+			o.Err = err // with what it is wrapped in; the error of Dead itself would repeat the reason
 		}
 		return o
 	}

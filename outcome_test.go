@@ -39,6 +39,9 @@ func TestOutcomeOf(t *testing.T) {
 		if c.err.Error() != c.text {
 			t.Errorf("got %q, want %q", c.err, c.text)
 		}
+		if got.Reason != "" && got.Err != nil && got.Err.Error() != "broken" {
+			t.Errorf("the cause repeats the reason: %v", got.Err)
+		}
 		wrapped := OutcomeOf(fmt.Errorf("charge: %w", c.err))
 		if wrapped.Kind != got.Kind || wrapped.After != got.After || wrapped.Reason != got.Reason {
 			t.Errorf("wrapped: got %+v, want %+v", wrapped, got)

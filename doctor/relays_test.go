@@ -5,10 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -26,6 +29,38 @@ func found(t *testing.T, s *memory.Store, check string) []doctor.Finding {
 	checks, err := doctor.Named(doctor.Checks(s), []string{check})
 	must(t, err)
 	return doctor.Run(t.Context(), checks, doctor.Options{Total: time.Hour}).Findings()
+}
+
+// TestNoRelay: messages that no relay has ever taken are a fault after a minute, until one runs.
+func TestNoRelay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(memory.Config{})
+		o, err := outbox.New(s, outbox.Config{Source: "test"})
+		must(t, err)
+		found := func() []doctor.Finding { return found(t, s, "relay.none") }
+		if f := found(); len(f) > 0 {
+			t.Errorf("of an empty outbox: %+v", f)
+		}
+		_, err = o.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			_, err := o.Publish(ctx, tx, &postrider.Message{Type: "order.placed"})
+			return err
+		})
+		must(t, err)
+		time.Sleep(time.Minute - time.Second)
+		if f := found(); len(f) > 0 {
+			t.Errorf("within a minute: %+v", f)
+		}
+		time.Sleep(2 * time.Second)
+		if f := found(); len(f) != 1 || f[0].Level != doctor.Fault || !strings.Contains(f[0].Message, "No relay has run on this outbox") {
+			t.Errorf("after a minute: %+v", f)
+		}
+		_, err = s.Heartbeat(t.Context(), "to-nats", store.Owner{ID: "r-1"}, time.Minute)
+		must(t, err)
+		if f := found(); len(f) > 0 {
+			t.Errorf("when a relay has run: %+v", f)
+		}
+	})
 }
 
 // TestUntaken: a topic that no relay takes, until one does.

@@ -157,7 +157,7 @@ func TestStats(t *testing.T) {
 		if got := c.Stats(); got != want {
 			t.Errorf("at first:\n got %+v\nwant %+v", got, want)
 		}
-		if said := log.String(); !strings.Contains(said, `reason=refused cause="dead: refused: no"`) {
+		if said := log.String(); !strings.Contains(said, `reason=refused cause=no`) {
 			t.Errorf("the log does not say of what the message died:\n%s", said)
 		}
 		for _, line := range []string{

@@ -127,7 +127,7 @@ func (s *Subscription) commitLoop() {
 		err := s.commit(ctx)
 		cancel()
 		if err != nil && !failing && s.life.Err() == nil {
-			s.cfg.Logger.Warn("Kafka does not take the offsets of what is settled; retrying; after a crash messages are redelivered",
+			s.cfg.Logger.Warn("Kafka did not accept the offsets of settled messages; retrying; they would be redelivered after a crash",
 				"group", s.cfg.Group, "error", err)
 		}
 		failing = err != nil

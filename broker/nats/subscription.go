@@ -112,7 +112,7 @@ func (s *subscription) arrive(m *nats.Msg) {
 	s.open = max(s.open-1, 0)
 	meta, err := m.Metadata()
 	if err != nil {
-		s.s.log.Error("NATS delivers what is no message of JetStream", "subject", m.Subject, "reply", m.Reply, "error", err)
+		s.s.log.Error("NATS delivered a message that does not come from JetStream", "subject", m.Subject, "reply", m.Reply, "error", err)
 		return
 	}
 	at := s.heard

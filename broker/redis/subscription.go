@@ -251,7 +251,7 @@ func (s *subscription) keep() {
 		err := errors.Join(s.touch(ctx), s.enter(ctx))
 		cancel()
 		if err != nil {
-			s.s.cfg.Logger.Warn("Redis does not hear that a consumer lives; others may claim what it has", "consumer", s.consumer, "error", err)
+			s.s.cfg.Logger.Warn("a consumer could not tell Redis that it is alive; others may claim its messages", "consumer", s.consumer, "error", err)
 		}
 	}
 }

@@ -28,8 +28,10 @@ const Latest = -1
 // The reasons why a program cannot work with a schema; Check's error wraps one of them.
 var (
 	ErrMissing = errors.New("the schema does not exist")
-	ErrOlder   = errors.New("the schema is older than this program")
-	ErrNewer   = errors.New("the schema is newer than this program")
+	// ErrNoVersion: this program knows no such version.
+	ErrNoVersion = errors.New("no schema version")
+	ErrOlder     = errors.New("the schema is older than this program")
+	ErrNewer     = errors.New("the schema is newer than this program")
 )
 
 // Migration is one numbered change of the schema.
@@ -216,7 +218,7 @@ func (s *Set) Plan(from, to int) ([]Step, error) {
 		to = s.Latest()
 	}
 	if to < 0 || to > s.Latest() {
-		return nil, fmt.Errorf("no schema version %d: this program knows 0 to %d", to, s.Latest())
+		return nil, fmt.Errorf("%w %d: this program knows 0 to %d", ErrNoVersion, to, s.Latest())
 	}
 	if from > s.Latest() {
 		return nil, fmt.Errorf("%w: it has version %d, this program knows 0 to %d; migrate with the newer program",

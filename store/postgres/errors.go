@@ -68,9 +68,9 @@ func translate(doing string, err error) error {
 	}
 	switch code(err) {
 	case undefinedTable:
-		return fmt.Errorf("%s: %w: run `postrider migrate up`: %w", doing, ErrSchemaMissing, err)
+		return &missingTableError{doing: doing, err: err}
 	case insufficientPrivilege:
-		return fmt.Errorf("%s: %w; docs/sql-contract.md lists those that are needed: %w", doing, store.ErrDenied, err)
+		return fmt.Errorf("%s: %w; `postrider migrate grants --role relay --to NAME` prints those of a relay, and those of other roles: %w", doing, store.ErrDenied, err)
 	case readOnlyTransaction:
 		return fmt.Errorf("%s: connected to a standby or a read-only session; connect to the primary: %w", doing, err)
 	case serializationFailure, deadlockDetected:
@@ -85,6 +85,19 @@ func translate(doing string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
+
+// missingTableError is ErrSchemaMissing for a statement that misses a table, whose name the server gives.
+type missingTableError struct {
+	doing string
+	err   error
+}
+
+func (e *missingTableError) Error() string {
+	return fmt.Sprintf("%s: a table is missing; run `postrider migrate up`, and if it finds the schema up to date, `postrider doctor`, "+
+		"which says what is missing: %v", e.doing, e.err)
+}
+
+func (e *missingTableError) Unwrap() []error { return []error{ErrSchemaMissing, e.err} }
 
 // storable adds store.ErrUnstorable to an error that says that the server cannot store a value: class 22 is about data, 54 about
 // limits.

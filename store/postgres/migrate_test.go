@@ -19,6 +19,22 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
+// TestTableIsMissing: an error names the table, and the command that explains it if migrations have nothing to do.
+func TestTableIsMissing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	b.exec(t, "alter table "+b.table("cursors")+" rename to gone")
+	_, err := b.Status(t.Context())
+	if !errors.Is(err, postgres.ErrSchemaMissing) {
+		t.Fatalf("the error is %v", err)
+	}
+	for _, words := range []string{"cursors", "`postrider migrate up`", "`postrider doctor`"} {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("no %s in: %v", words, err)
+		}
+	}
+}
+
 func TestMigrateWithoutASchemaSaysHowToMakeIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, dsn(t), 1)

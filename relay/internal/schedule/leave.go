@@ -68,7 +68,7 @@ func (p *Partition[M]) unload() {
 	}
 	for _, it := range p.waiting() {
 		if !it.parked && it.ticket < before {
-			p.parkUnattempted(it, store.ParkReturned, "its process stopped before it came to it")
+			p.parkUnattempted(it, store.ParkReturned, "the process stopped before it attempted the message")
 		} else {
 			it.drop()
 		}

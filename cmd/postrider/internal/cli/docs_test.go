@@ -80,9 +80,9 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 		if !c.HasSubCommands() && !strings.Contains(c.Example, "postrider") {
 			t.Errorf("%s has no example", c.CommandPath())
 		}
-		for line := range strings.Lines(c.Long) {
+		for line := range strings.Lines(c.Long + "\n" + c.Example + "\n" + c.LocalFlags().FlagUsages()) {
 			if len([]rune(line)) > 125 {
-				t.Errorf("%s: line of help is %d long: %s", c.CommandPath(), len(line), line)
+				t.Errorf("%s: line of help is %d long: %s", c.CommandPath(), len([]rune(line)), line)
 			}
 		}
 		for _, sub := range c.Commands() {

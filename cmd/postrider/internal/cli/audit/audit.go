@@ -3,6 +3,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ func (p commands) command() *cobra.Command {
 		Long: `List what operators did through commands, the web UI, the HTTP API and agents, the latest first, with what was refused and
 what failed. An action and its entry are one transaction: either both exist or neither does.
 
+What failed or was refused has its error after the reason. In the table, long texts are shortened; --json has all of them.
 Relays and consumers do their work without entries, and so does postrider maintain, which carries out the settings.`,
 		Example: `  postrider audit
   postrider audit --limit 0 --json`,
@@ -66,11 +68,11 @@ func (p commands) list(cmd *cobra.Command, b *backend.Outbox, limit int, asJSON 
 				}
 				continue
 			}
-			result := string(e.Result)
+			why := e.Reason
 			if e.Error != "" {
-				result += ": " + e.Error
+				why = strings.TrimPrefix(why+"; "+e.Error, "; ")
 			}
-			t.Row(output.Moment(e.At), e.By, e.Via, e.Action, e.On, e.Count, result, e.Reason)
+			t.Row(output.Second(e.At), output.Shorten(e.By, 12), e.Via, e.Action, output.Shorten(e.On, 24), e.Count, e.Result, why)
 		}
 		n += len(entries)
 		before, more = next, next != "" && (limit == 0 || n < limit)

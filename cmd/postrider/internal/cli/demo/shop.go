@@ -87,11 +87,11 @@ func scenarioList() string {
 func (f *shopFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.scenario, "scenario", 0, "run the scenario of this `number`")
 	flags.DurationVar(&f.For, "for", 0, "close the shop after this `duration` (default: when it is interrupted)")
-	flags.StringVar(&f.Load, "load", "ambient", "none, booth (3 requests/s), ambient (30) or a `number` of requests per second")
+	flags.StringVar(&f.Load, "load", "ambient", "none, booth (3 requests/s), ambient (30) or a `number` of them a second")
 	flags.Uint64Var(&f.Seed, "seed", 0, "`number` from which prices and requests are drawn (default: a random one)")
 	flags.BoolVar(&f.Processes, "processes", false, "run each service as a process")
 	flags.BoolVar(&f.Faults, "faults", false, "let handlers fail on demand: POST /faults?type=card.charge&fail=true")
-	flags.StringVar(&f.compensate, "compensate", "request", "`who` starts the undos of choreographed orders: request, the tracker; observe, the services")
+	flags.StringVar(&f.compensate, "compensate", "request", "`who` starts undos: request (tracker), observe (services)")
 	flags.StringVar(&f.Publisher, "publisher", "", "`URL` of a NATS, Kafka, RabbitMQ or Redis server (default: a NATS server in this process)")
 	flags.StringVar(&f.Dir, "dir", "", "`folder` for databases and logs, which stay (default: a temporary one)")
 	flags.IntVar(&f.Port, "port", 8081, "`port` of orders; the other services have the following ones; 0 for free ports")

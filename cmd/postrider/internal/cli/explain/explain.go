@@ -64,7 +64,7 @@ github.com/postrider/postrider/inspect lists the states and fields.`,
 				}
 			}
 			if given != 1 {
-				return program.Usagef("give one of the ID of a message, --key and --relay")
+				return program.Usagef("give a message ID, --key or --relay, and only one of them")
 			}
 			if len(args) == 1 {
 				o.id = args[0]

@@ -36,7 +36,7 @@ func TestExplainMessage(t *testing.T) {
 		"passed", "between 20")
 
 	clitest.Fails(t, program.ExitFailed, "it was rolled back or never published here", "explain", "nobody", "--store", url)
-	clitest.Fails(t, program.ExitUsage, "give one of the ID of a message, --key and --relay", "explain", "--store", url)
+	clitest.Fails(t, program.ExitUsage, "give a message ID, --key or --relay, and only one of them", "explain", "--store", url)
 }
 
 // TestExplainImportedMessage: the message was never in the log, so no relay that reads the log has delivered it. Its own

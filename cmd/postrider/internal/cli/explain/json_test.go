@@ -61,7 +61,7 @@ func TestExplainRelay(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "explain", "--relay", "to-nats", "--store", url), "relay to-nats: stopped", "held keys", "processes     0",
 		"nothing until a process runs; start the program that runs this relay")
 	clitest.Fails(t, program.ExitFailed, "no such relay", "explain", "--relay", "nobody", "--store", url)
-	clitest.Fails(t, program.ExitUsage, "give one of the ID", "explain", "m-1", "--relay", "to-nats", "--store", url)
+	clitest.Fails(t, program.ExitUsage, "give a message ID, --key or --relay", "explain", "m-1", "--relay", "to-nats", "--store", url)
 }
 
 // TestExplainKeyThatWaitsForADecision: the dead letter of its blocking message has to be decided about first, and a retry

@@ -34,6 +34,7 @@ once, skip it (it becomes a discarded dead letter), or move it, or every message
 
 func (p commands) heldListCommand() *cobra.Command {
 	var name string
+	var limit int
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -42,10 +43,14 @@ func (p commands) heldListCommand() *cobra.Command {
   postrider held list --relay to-nats --json`,
 		Args: program.ExactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.listHeld(cmd.Context(), b, name, asJSON) })
+			if limit < 0 {
+				return program.Usagef("--limit must not be negative, is %d", limit)
+			}
+			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.listHeld(cmd.Context(), b, name, limit, asJSON) })
 		},
 	}
 	p.relayFlag(cmd, &name)
+	cmd.Flags().IntVar(&limit, "limit", 0, "list at most `n` keys (0: all)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object per line")
 	return cmd
 }
@@ -55,21 +60,25 @@ func (p commands) relayFlag(cmd *cobra.Command, name *string) {
 	p.CompleteFlag(cmd, "relay", program.Relays)
 }
 
-func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, asJSON bool) error {
+func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "KEY", "RELAY", "HELD SINCE", "ATTEMPTS", "NEXT ATTEMPT", "PARKED", "CAUSE")
 	n := 0
 	for h, err := range held.New(b).ListHeld(ctx, name) {
 		if err != nil {
 			return err
 		}
-		n++
 		if asJSON {
-			if err := output.Line(p.Stdout, h); err != nil {
-				return err
-			}
-			continue
+			err = output.Line(p.Stdout, h)
+		} else {
+			t.Row(h.Key, h.Relay, output.Minute(h.Since), h.Attempts, nextAttempt(h, output.Second), output.Number(h.Parked),
+				cmp.Or(causeOf(h), string(h.Reason)))
 		}
-		t.Row(h.Key, h.Relay, output.Minute(h.Since), h.Attempts, nextAttempt(h, output.Minute), output.Number(h.Parked), output.CauseOf(h.Cause, string(h.Reason)))
+		if n++; err != nil {
+			return err
+		}
+		if n == limit {
+			break
+		}
 	}
 	if n == 0 {
 		if name != "" {
@@ -84,6 +93,14 @@ func (p commands) listHeld(ctx context.Context, b *backend.Outbox, name string, 
 		return t.Flush()
 	}
 	return nil
+}
+
+// causeOf is what went wrong, for a column with little room: without the reason of a dead letter, which comes before it.
+func causeOf(h store.HeldInfo) string {
+	if _, cause, ok := strings.Cut(h.Cause, ": "); ok && h.Reason == store.ParkDead && cause != "" {
+		return cause
+	}
+	return h.Cause
 }
 
 func nextAttempt(h store.HeldInfo, format func(time.Time) string) string {

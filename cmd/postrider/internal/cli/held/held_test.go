@@ -1,6 +1,7 @@
 package held_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
@@ -11,7 +12,10 @@ import (
 func TestHeldListAndShow(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithHeld(t)
-	clitest.Contains(t, clitest.OK(t, "held", "list", "--store", url), "order/1", "order/2", "receiver says no", "retry")
+	clitest.Contains(t, clitest.OK(t, "held", "list", "--store", url), "order/1", "order/2", "receiver says no")
+	if two := clitest.OK(t, "held", "list", "--limit", "1", "--store", url); strings.Count(two, "\n") != 2 {
+		t.Errorf("with --limit 1:\n%s", two)
+	}
 	clitest.Contains(t, clitest.OK(t, "held", "list", "--json", "--store", url), `"key":"order/1"`)
 	clitest.Contains(t, clitest.OK(t, "held", "show", "order/1", "--store", url), "key order/1 of relay to-nats", "3 messages", "order.placed",
 		"postrider held retry order/1")

@@ -27,7 +27,7 @@ func (p commands) grantsCommand() *cobra.Command {
 it as the owner of the tables, again after each migration. A role with several kinds of work gets several of them.
 
   publisher  publishes; reads no messages.
-  relay      runs relays, with retention and redrives.
+  relay      runs relays, with retention and redrives; can also publish, to move messages from partitions that do not exist.
   consumer   consumes with an inbox.
   viewer     sees status and dead letters, without payloads and headers.
   operator   the same, decides about held keys and parked messages, pauses relays, discards dead letters, starts redrives

@@ -3,6 +3,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
+	"github.com/postrider/postrider/internal/migrate"
 )
 
 // Command returns the command.
@@ -101,7 +103,11 @@ func (p commands) migrate(ctx context.Context, s *backend.Schema, to int, nothin
 		fmt.Fprintln(p.Stdout, step)
 	}
 	if err != nil {
-		return fmt.Errorf("migrate %s: %w", s.Shown, err)
+		err = fmt.Errorf("migrate %s: %w", s.Shown, err)
+		if errors.Is(err, migrate.ErrNoVersion) {
+			return program.Exit(program.ExitUsage, err)
+		}
+		return err
 	}
 	if len(done) == 0 {
 		fmt.Fprintf(p.Stdout, "%s %s\n", s.Shown, nothing)

@@ -17,6 +17,7 @@ func TestMigrate(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "migrate", "up", "--store", url+"?partitions=3"), "up 0001_outbox")
 	clitest.Contains(t, clitest.OK(t, "migrate", "up", "--store", url), "is up to date")
 	clitest.Contains(t, clitest.OK(t, "migrate", "status", "--store", url), "outbox", "applied")
+	clitest.Fails(t, program.ExitUsage, "no schema version 99: this program knows 0 to ", "migrate", "up", "--to", "99", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url+"?partitions=5"), "3 partitions") // set when it was created
 
 	clitest.Fails(t, program.ExitUsage, "Nobody can answer here", "migrate", "down", "--to", "0", "--store", url)

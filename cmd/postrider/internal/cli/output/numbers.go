@@ -54,6 +54,14 @@ func Minute(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04Z")
 }
 
+// Second formats a time for tables of what is due soon, "-" for none.
+func Second(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02T15:04:05Z")
+}
+
 // CauseOf is the cell for what went wrong: the cause, and the reason after it.
 func CauseOf(cause, reason string) string {
 	if cause == "" {

@@ -73,7 +73,7 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, name string, limi
 		if asJSON {
 			err = output.Line(p.Stdout, forPrograms(m))
 		} else {
-			t.Row(m.Message.ID, m.Relay, m.Reason, output.Minute(m.DueAt), output.CauseOf(m.Cause(), m.Message.Type))
+			t.Row(m.Message.ID, m.Relay, m.Reason, output.Second(m.DueAt), cmp.Or(m.Cause(), "-"))
 		}
 		if n++; err != nil || n == limit {
 			break

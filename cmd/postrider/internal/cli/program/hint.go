@@ -2,6 +2,8 @@ package program
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/config"
@@ -23,4 +25,18 @@ func (p *Program) Complete(line string) string {
 		line += " --store " + output.ShellQuote(p.StoreFlag)
 	}
 	return line
+}
+
+// quotedCommand is a command line of postrider in the text of an error.
+var quotedCommand = regexp.MustCompile("`postrider [^`]+`")
+
+// completeAll completes the command lines of postrider in the text of an error, which does not know what was given.
+func (p *Program) completeAll(text string) string {
+	return quotedCommand.ReplaceAllStringFunc(text, func(quoted string) string {
+		line := strings.Trim(quoted, "`")
+		if strings.Contains(line, "--store") || strings.Contains(line, "--config") {
+			return quoted
+		}
+		return "`" + p.Complete(line) + "`"
+	})
 }

@@ -26,3 +26,17 @@ func TestHint(t *testing.T) {
 		t.Errorf("configuration of the environment: %s", got)
 	}
 }
+
+// TestCommandsInErrors: a command line in the text of an error repeats what was given.
+func TestCommandsInErrors(t *testing.T) {
+	t.Parallel()
+	p := Program{StoreFlag: "postgres://u@h/d"}
+	for text, want := range map[string]string{
+		"it is missing: run `postrider migrate up`": "it is missing: run `postrider migrate up --store postgres://u@h/d`",
+		"`postrider status --store x` or `status`":  "`postrider status --store x` or `status`",
+	} {
+		if got := p.completeAll(text); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -116,7 +116,7 @@ func (p *Program) report(err error) int {
 	} else {
 		code = ExitUsage
 	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
+	for line := range strings.SplitSeq(p.completeAll(err.Error()), "\n") {
 		fmt.Fprintf(p.Stderr, "postrider: %s\n", line)
 	}
 	if !p.begun {

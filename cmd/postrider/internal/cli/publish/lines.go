@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -36,6 +37,8 @@ type lineLoader struct {
 	published, rejected int64
 	// settled is the last line whose outcome is known.
 	settled int
+	// unread: nobody reads the IDs any more.
+	unread bool
 }
 
 // line is one line of the file.
@@ -51,6 +54,9 @@ func (l *lineLoader) run(ctx context.Context, in io.Reader) error {
 	for n := 1; ; n++ {
 		text, err := readLine(r)
 		if errors.Is(err, io.EOF) {
+			if l.options.fromLine > n { // n is what follows the last line
+				return program.Usagef("--from-line %d is behind the end: there are %s", l.options.fromLine, output.Plural(n-1, "line"))
+			}
 			return l.flush(ctx)
 		}
 		if err != nil {
@@ -179,11 +185,16 @@ func (l *lineLoader) done(ids []string) error {
 	l.settled = l.batch[len(l.batch)-1].number
 	l.published += int64(len(l.batch))
 	l.batch, l.batchBytes = nil, 0
-	if l.options.quiet {
+	if l.options.quiet || l.unread {
 		return nil
 	}
 	for _, id := range ids {
-		if _, err := fmt.Fprintln(l.program.Stdout, id); err != nil {
+		_, err := fmt.Fprintln(l.program.Stdout, id)
+		if l.unread = errors.Is(err, syscall.EPIPE); l.unread {
+			fmt.Fprintln(l.program.Stderr, "postrider: nobody reads the IDs any more; publishing goes on without printing them")
+			return nil
+		}
+		if err != nil {
 			return fmt.Errorf("write the IDs: %w", err)
 		}
 	}
@@ -195,6 +206,9 @@ func (l *lineLoader) conclude(err error) error {
 	summary := fmt.Sprintf("published %s in %s", output.Plural(l.published, "message"), output.Ago(time.Since(l.began)))
 	if l.rejected > 0 {
 		summary += fmt.Sprintf(", rejected %s to %s", output.Plural(l.rejected, "line"), l.options.rejects)
+	}
+	if usage, ok := errors.AsType[*program.ExitError](err); ok { // nothing was done
+		return usage
 	}
 	if err != nil {
 		next := l.options.fromLine

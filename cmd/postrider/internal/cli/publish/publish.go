@@ -5,11 +5,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +52,7 @@ func (p commands) command() *cobra.Command {
 		Use:   "publish",
 		Short: "Publish messages, from flags or from a file of JSON lines",
 		Long: `Publish one message that the flags describe, or with --file many: one message per line in the JSON form of a message, in
-transactions of --batch lines (or 8 MiB). It prints the IDs of the published messages.
+transactions of --batch lines (or 8 MiB). It prints the IDs of the published messages, and goes on if nobody reads them.
 
 A bad line ends it with the number of the line, and nothing of its batch is published; batches before it are, so fix the
 line and continue with --from-line. With --continue-on-error bad lines are written to --rejects, each as it was, with its
@@ -127,6 +130,8 @@ func (o *publishOptions) check(cmd *cobra.Command) error {
 			return program.Usagef("--schema-version counts from 1, is %d", o.message.SchemaVersion)
 		case changed("aggregate-version") && o.message.AggregateVersion < 1:
 			return program.Usagef("--aggregate-version counts from 1, is %d", o.message.AggregateVersion)
+		case o.message.DeliverAfter < 0:
+			return program.Usagef("--deliver-after must not be negative, is %s", o.message.DeliverAfter)
 		}
 		return nil
 	}
@@ -162,7 +167,11 @@ func (p commands) publishOne(cmd *cobra.Command, o *publishOptions) error {
 	return p.WithStore(cmd, func(b *backend.Outbox) error {
 		ids, err := b.Publish(cmd.Context(), o.source, []*postrider.Message{m})
 		if err != nil {
-			return fmt.Errorf("nothing was published: %w", err)
+			err = fmt.Errorf("nothing was published: %w", err)
+			if _, invalid := errors.AsType[*postrider.ValidationError](err); invalid {
+				return program.Exit(program.ExitUsage, err)
+			}
+			return err
 		}
 		if o.quiet {
 			return nil
@@ -222,6 +231,7 @@ func declaresJSON(contentType string) bool {
 
 // publishFile publishes the lines of a file.
 func (p commands) publishFile(cmd *cobra.Command, o *publishOptions) error {
+	signal.Ignore(syscall.SIGPIPE) // that nobody reads the IDs must not end it between two batches
 	in, size, err := p.openInput(o.file)
 	if err != nil {
 		return err

@@ -43,6 +43,9 @@ func TestPublishRefuses(t *testing.T) {
 		"the payload is not JSON, and the content":                       {"--type", "t", "--payload-file", clitest.WriteFile(t, "{\"a\":")},
 		"(--content-type, in a line":                                     {"--type", "t", "--payload-file", "-"},
 		"--aggregate-version counts from 1, is 0":                        {"--type", "t", "--aggregate-version", "0"},
+		"--deliver-after must not be negative, is -5m0s":                 {"--type", "t", "--deliver-after", "-5m"},
+		"nothing was published: ":                                        {"--type", strings.Repeat("t", 5000)},
+		"--from-line 99 is behind the end: there are 2 lines":            {"--file", clitest.WriteFile(t, `{"type":"t"}`+"\n"+`{"type":"t"}`+"\n"), "--from-line", "99"},
 		"--batch goes with --file":                                       {"--type", "t", "--batch", "3"},
 		"--key describes a single message":                               {"--file", "-", "--key", "k"},
 		"--continue-on-error and --rejects go":                           {"--file", "-", "--continue-on-error"},
@@ -52,7 +55,7 @@ func TestPublishRefuses(t *testing.T) {
 	} {
 		clitest.Fails(t, program.ExitUsage, words, append([]string{"publish", "--store", url}, args...)...)
 	}
-	clitest.Fails(t, program.ExitFailed, "nothing was published", "publish", "--store", url, "--type", "t", "--key", strings.Repeat("k", 257))
+	clitest.Fails(t, program.ExitUsage, "nothing was published", "publish", "--store", url, "--type", "t", "--key", strings.Repeat("k", 257))
 }
 
 // TestPublishOfWhatIsNoJSON: another content type allows any payload, and a message may have none.

@@ -104,8 +104,8 @@ relays or postrider redrive run to go on with. One that stops sends nothing unti
 	p.redriveFlags(cmd, o)
 	s := cmd.Flags()
 	s.Float64Var(&o.rate, "rate", 0, "send back at most `n` messages per second (default no limit)")
-	s.BoolVar(&o.first, "first", false, "send one message, and the others when it was delivered; stop if it fails, or waits for 5 minutes")
-	s.Float64Var(&o.stopAt, "stop-at", 0, "stop when more than this `percentage` of first attempts fail, counted from 20 (default never)")
+	s.BoolVar(&o.first, "first", false, "send one message, and the others after its delivery; stop if it fails or waits 5 minutes")
+	s.Float64Var(&o.stopAt, "stop-at", 0, "stop when more than this `percentage` of 20 or more first attempts fail (default never)")
 	s.BoolVar(&o.detach, "detach", false, "do not drive it from here")
 	s.BoolVar(&o.AsJSON, "json", false, "write the redrive as JSON at its end; the count with --dry-run, or if none match")
 	return cmd

@@ -26,7 +26,7 @@ func TestRedriveToItsEnd(t *testing.T) {
 	}
 	clitest.Contains(t, clitest.OK(t, "redrive", "list", "--store", url), "ID", "finished", "eva")
 	clitest.Contains(t, clitest.OK(t, "redrive", "list", "--json", "--store", url), `"state":"finished"`)
-	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: finished", `{"relay":"to-nats","max_redrives":3}`, "waiting     3")
+	clitest.Contains(t, clitest.OK(t, "redrive", "show", "1", "--store", url), "redrive 1: finished", `{"relay":"to-nats"}, if sent back fewer than 3 times before`, "waiting     3")
 	clitest.Contains(t, clitest.OK(t, "dead", "list", "--redrive", "1", "--state", "any", "--store", url), "order/1", "order/3", "redriven")
 	clitest.Contains(t, clitest.OK(t, "dead", "show", "2", "--store", url), "postrider redrive show 1")
 	clitest.Contains(t, clitest.Run(t, "redrive", "list", "--state", "running", "--store", url).Err, "no redrives")
@@ -136,6 +136,8 @@ func TestRedriveRefuses(t *testing.T) {
 	r := clitest.Run(t, "redrive", "start", "--all", "--yes", "--store", url)
 	clitest.Expect(t, r, program.ExitPartly, "1 dead letter refused: sent back 3 times already")
 	clitest.Contains(t, r.Out, "redriven 0 dead letters", "1 refused")
+	clitest.Contains(t, clitest.OK(t, "redrive", "show", "4", "--store", url), "all open dead letters, if sent back fewer than 3 times before")
+	clitest.Fails(t, program.ExitFailed, "postrider: redrive 7: no such redrive; postrider redrive list", "redrive", "show", "7", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "--all", "--max-redrives", "4", "--dry-run", "--store", url), "1 open dead letter match")
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "4", "--force", "--store", url), "redriven 1 dead letter")
 }

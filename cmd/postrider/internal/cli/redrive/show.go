@@ -3,6 +3,7 @@ package redrive
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -83,6 +84,9 @@ func (p commands) withRedrive(cmd *cobra.Command, arg string, f func(b *backend.
 	}
 	return p.WithStore(cmd, func(b *backend.Outbox) error {
 		r, err := deadletter.New(b).ShowRedrive(cmd.Context(), id)
+		if errors.Is(err, store.ErrNoRedrive) {
+			return fmt.Errorf("redrive %d: %w; %s shows those that there are", id, store.ErrNoRedrive, p.Hint("redrive list"))
+		}
 		if err != nil {
 			return err
 		}
@@ -98,8 +102,23 @@ func redriveID(arg string) (int64, error) {
 	return id, nil
 }
 
+// filterOf describes which dead letters were selected.
+func filterOf(r store.Redrive) (string, error) {
+	limit := r.Filter.MaxRedrives
+	r.Filter.MaxRedrives = 0
+	text, err := json.Marshal(r.Filter)
+	filter := string(text)
+	if filter == "{}" {
+		filter = "all open dead letters"
+	}
+	if limit > 0 {
+		filter += fmt.Sprintf(", if sent back fewer than %d times before", limit)
+	}
+	return filter, err
+}
+
 func (p commands) writeRedrive(r store.Redrive) error {
-	filter, err := json.Marshal(r.Filter)
+	filter, err := filterOf(r)
 	if err != nil {
 		return err
 	}
@@ -113,7 +132,7 @@ func (p commands) writeRedrive(r store.Redrive) error {
 	if r.State != store.RedriveRunning {
 		f.Add("ended", output.Moment(r.EndedAt)+leftOut(r))
 	}
-	f.Add("filter", string(filter))
+	f.Add("filter", filter)
 	f.Add("rate", rate(r.Rate))
 	f.Add("selected", output.Number(r.Selected))
 	f.Add("sent back", output.Number(r.Done))

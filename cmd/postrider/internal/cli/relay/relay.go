@@ -39,7 +39,9 @@ in the outbox, so that a dead broker stops only its own relay; processes that ru
 
 On SIGTERM or SIGINT it takes no new messages, waits for those under way (stop_timeout), records what became of them, gives
 its partitions to others and ends with exit code 0. A second signal ends it at once: nothing is lost, some messages may be
-delivered again. A broker that is down at the start is waited for.
+delivered again. A broker that is down at the start is waited for. A relay that cannot continue, because its broker refuses
+the password for example, does not affect the others of the process: /readyz and the log report it, and the exit code is 1
+once the process ends. It is tried again when the process starts.
 
 With --listen it answers over HTTP: /livez while the process lives, /readyz when every relay works and its store answers.
 With --metrics it answers Prometheus at /metrics, at the address of --listen or another one. Metrics and traces are sent to
@@ -74,7 +76,7 @@ publisher.options, see docs/configuration.md.`,
 	s.StringSliceVar(&f.Only, "only", nil, "run only these relays of the configuration, by `names`")
 	s.StringVar(&f.listen, "listen", "", "`address` for /livez and /readyz, e.g. :8080 (default none)")
 	s.StringVar(&f.metrics, "metrics", "", "`address` for Prometheus at /metrics, e.g. :9464 (default none)")
-	s.StringVar(&f.admin, "admin", "", "`address` for the web UI and the HTTP API, e.g. 127.0.0.1:8686 (default none; see postrider serve)")
+	s.StringVar(&f.admin, "admin", "", "`address` for the web UI and the HTTP API, e.g. :8686 (default none; see postrider serve)")
 	s.DurationVar(&f.stopTimeout, "stop-timeout", 0, "wait at most this `duration` for messages under way when ending (default 30s)")
 	cmd.AddCommand(p.pauseCommand(), p.resumeCommand())
 	return cmd
@@ -87,11 +89,12 @@ type unit struct {
 	exported *exported
 	observer *observe.Relay // nil without telemetry
 
-	mu    sync.Mutex
-	relay *relay.Relay // nil until the publisher is connected
+	mu     sync.Mutex
+	relay  *relay.Relay // nil until the publisher is connected
+	failed error        // why the relay cannot continue
 }
 
-// runRelays runs the relays of a configuration until ctx ends or one of them cannot continue.
+// runRelays runs the relays of a configuration until ctx ends or none of them can continue.
 func (p commands) runRelays(ctx context.Context, c *config.Config, targets map[string]time.Duration, logger *slog.Logger) error {
 	for _, r := range c.Relays {
 		if err := backend.CheckPublisher(r.Publisher); err != nil {
@@ -108,8 +111,8 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, targets map[s
 		return err
 	}
 	defer exported.close(logger)
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	closeServers, err := p.serve(ctx, c, units, exported.handler(), logger)
 	defer closeServers()
 	if err != nil {
@@ -125,14 +128,15 @@ func (p commands) runRelays(ctx context.Context, c *config.Config, targets map[s
 	var running sync.WaitGroup
 	for i, u := range units {
 		running.Go(func() {
-			if errs[i] = u.run(ctx, c, logger); errs[i] != nil {
-				stop(errs[i])
+			if errs[i] = u.run(ctx, c, logger); errs[i] != nil && ctx.Err() == nil && len(units) > 1 {
+				u.fail(errs[i])
+				logger.Error("relay cannot continue; the other relays of this process are not affected", "relay", u.config.Name, "error", errs[i])
 			}
 		})
 	}
 	operations := driveOperations(ctx, units, logger)
 	running.Wait()
-	stop(nil)
+	stop()
 	operations.Wait()
 	return errors.Join(errs...)
 }
@@ -142,34 +146,28 @@ func driveOperations(ctx context.Context, units []*unit, logger *slog.Logger) *s
 	var driving sync.WaitGroup
 	begun := map[*backend.Outbox]bool{}
 	for _, u := range units {
+		driving.Go(func() { limitRedrives(ctx, u, logger) })
 		if !begun[u.outbox] {
 			begun[u.outbox] = true
-			driving.Go(func() {
-				limitRedrives(ctx, u.outbox, units, logger)
-				deadletter.New(u.outbox).Run(ctx, logger)
-			})
+			driving.Go(func() { deadletter.New(u.outbox).Run(ctx, logger) })
 			driving.Go(func() { replay.New(u.outbox).Run(ctx, logger) })
 		}
 	}
 	return &driving
 }
 
-// limitRedrives records how fast the redrives of the relays of a store may be; it tries until that has succeeded, or ctx ends.
-func limitRedrives(ctx context.Context, o *backend.Outbox, units []*unit, logger *slog.Logger) {
-	for _, u := range units {
-		if u.outbox != o {
-			continue
+// limitRedrives records how fast the redrives of a relay may be; it tries until that has succeeded, or ctx ends. Meanwhile, the
+// limit of before applies.
+func limitRedrives(ctx context.Context, u *unit, logger *slog.Logger) {
+	for {
+		err := deadletter.New(u.outbox).LimitRate(ctx, u.config.Name, u.config.RedriveRate.PerSecond())
+		if err == nil || ctx.Err() != nil {
+			return
 		}
-		for {
-			err := deadletter.New(o).LimitRate(ctx, u.config.Name, u.config.RedriveRate.PerSecond())
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			logger.Warn("the rate of redrives is not recorded yet", "relay", u.config.Name, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(limitRetry):
-			}
+		logger.Warn("the rate of redrives is not recorded yet", "relay", u.config.Name, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(limitRetry):
 		}
 	}
 }
@@ -231,19 +229,48 @@ func (u *unit) run(ctx context.Context, c *config.Config, logger *slog.Logger) e
 	u.mu.Lock()
 	u.relay = r
 	u.mu.Unlock()
+	announced, announce := context.WithCancel(ctx)
+	var announcing sync.WaitGroup
 	if !u.config.Disabled {
-		logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID, "topics", cmp.Or(strings.Join(u.config.Topics, " "), "all"))
+		announcing.Go(func() { u.announce(announced, r, logger) })
 	}
 	err = r.Run(ctx)
+	announce()
+	announcing.Wait()
 	logger.Info("relay has ended")
 	return err
+}
+
+// announce logs that the relay works once the store has accepted it.
+func (u *unit) announce(ctx context.Context, r *relay.Relay, logger *slog.Logger) {
+	for r.Ready() != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(announceEvery):
+		}
+	}
+	logger.Info("relay works", "store", u.outbox.Shown, "owner", r.Owner().ID, "topics", cmp.Or(strings.Join(u.config.Topics, " "), "all"))
+}
+
+// announceEvery is how often a relay that begins is asked whether it works.
+const announceEvery = 20 * time.Millisecond
+
+// fail records why the relay cannot continue.
+func (u *unit) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.failed = err
 }
 
 // ready reports whether the relay works and its store responds.
 func (u *unit) ready(ctx context.Context) error {
 	u.mu.Lock()
-	r := u.relay
+	r, failed := u.relay, u.failed
 	u.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
 	if r == nil {
 		return fmt.Errorf("relay %s: waiting for the broker", u.config.Name)
 	}

@@ -163,6 +163,30 @@ func TestRelayRefusesWhatItCannotDo(t *testing.T) {
 	clitest.Fails(t, program.ExitUsage, "--stop-timeout must be positive", "relay", "--store", url, "--publisher", broker, "--stop-timeout", "-1s")
 }
 
+// TestRelayThatCannotContinue does not affect the others of its process, which stops being ready and in the end says what failed.
+func TestRelayThatCannotContinue(t *testing.T) {
+	t.Parallel()
+	url, broker := clitest.NewOutbox(t), clitest.StartNATS(t)
+	clitest.Enroll(t, clitest.OpenOutbox(t, url), "orders") // no relay may have the name of a consumer
+	file := clitest.WriteFile(t, `
+store: {url: "`+url+`"}
+relays:
+  - {name: orders, publisher: "`+broker+`?stream=A"}
+  - {name: to-nats, publisher: "`+broker+`?stream=B"}
+`)
+	r := clitest.Start(t, nil, "relay", "--config", file, "--listen", "127.0.0.1:0")
+	address := <-r.Address
+	r.Err.Await(t.Context(), t, "relay cannot continue; the other relays of this process are not affected\" relay=orders")
+	clitest.PublishKeys(t, url, "order/1") // when the first relay has failed
+	awaitDelivered(t, r, url, "to-nats", 1)
+	awaitStatus(t, address, http.StatusServiceUnavailable)
+	if code := r.End(t); code != program.ExitFailed {
+		t.Errorf("exit code %d:\n%s", code, r.Err.String())
+	}
+	clitest.Contains(t, r.Err.String(), "postrider: relay orders: ", `"relay works" relay=to-nats`)
+	clitest.Lacks(t, r.Err.String(), `"relay works" relay=orders`)
+}
+
 // TestFlagsOfARelayThatAreEmpty: an unset shell variable must not widen what a relay takes.
 func TestFlagsOfARelayThatAreEmpty(t *testing.T) {
 	t.Parallel()

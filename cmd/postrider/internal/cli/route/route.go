@@ -129,8 +129,14 @@ func (p commands) routes(cmd *cobra.Command, f runner.Flags) ([]config.Relay, er
 			return nil, err
 		}
 	}
-	err = f.Choose(p.Program, cmd, c)
-	return c.Relays, err
+	if err := f.Choose(p.Program, cmd, c); err != nil {
+		return nil, err
+	}
+	for i := range c.Relays {
+		s, _ := c.StoreOf(c.Relays[i])
+		c.Relays[i].Store = s.Name
+	}
+	return c.Relays, nil
 }
 
 // routeInfo is the output for a route.

@@ -25,6 +25,13 @@ func TestRouteExplain(t *testing.T) {
 		"relay to-partner: takes it, by the pattern order.placed", "https://partner.example/…", "3 attempts",
 		"come through; consumers need the inbox", "stays held until somebody decides",
 		"relay to-audit: skips it; of its topics, audit, none matches")
+	stores := clitest.WriteFile(t, `
+stores: [{name: s1, url: "sqlite:a.db"}, {name: s2, url: "sqlite:b.db"}]
+relays: [{name: a, store: s1, publisher: "nats://h?stream=S"}, {name: b, store: s2, publisher: "nats://h?stream=S"}]
+`)
+	all, one := clitest.OK(t, "route", "list", "--config", stores), clitest.OK(t, "route", "list", "--config", stores, "--store", "s1")
+	clitest.Contains(t, all, "s1", "s2")
+	clitest.Contains(t, one, "a      s1 ")
 	if strings.Contains(out, "secret") {
 		t.Errorf("a secret is shown:\n%s", out)
 	}

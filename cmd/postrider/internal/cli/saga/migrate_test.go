@@ -64,5 +64,7 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("instance %s has version %d, want 2", id, in.Version)
 		}
 	}
-	s.ok("done", "41", "--step", "review", "--dry-run")
+	r := clitest.Run(t, "saga", "done", "41", "--step", "review", "--dry-run", "--store", s.url)
+	clitest.Expect(t, r, program.ExitNo, "")
+	clitest.Contains(t, r.Out, "it would be refused: step review is done")
 }

@@ -76,6 +76,9 @@ func (p commands) listCommand() *cobra.Command {
 			if limit < 0 {
 				return program.Usagef("--limit must not be negative, is %d", limit)
 			}
+			if f.OlderThan < 0 {
+				return program.Usagef("--older-than must not be negative, is %s", f.OlderThan)
+			}
 			f.Status = selected.statuses()
 			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, f, after, limit, asJSON) })
 		},
@@ -165,9 +168,36 @@ func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilte
 	case more:
 		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %s, or --limit 0 for all\n", output.ShellQuote(after))
 	case n == 0:
+		if err := knownSaga(ctx, b, f.Saga); err != nil {
+			return err
+		}
 		fmt.Fprintln(p.Stderr, "postrider: no instances of sagas match")
 	}
 	return nil
+}
+
+// knownSaga returns an error if no process and no instance has a saga with a name; "" is none.
+func knownSaga(ctx context.Context, b *backend.Outbox, name string) error {
+	if name == "" {
+		return nil
+	}
+	some, err := b.ListSagas(ctx, store.SagaFilter{Saga: name}, "", 1)
+	if err != nil || len(some) > 0 {
+		return err
+	}
+	all, err := b.SagaDefinitions(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, d := range all {
+		known[output.Printable(d.Saga)] = true
+		if d.Saga == name {
+			return nil
+		}
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+	return fmt.Errorf("no saga has the name %s; there are: %s", output.Printable(name), cmp.Or(names, "none"))
 }
 
 // summaryJSON is the JSON form of an instance in a list.

@@ -81,6 +81,8 @@ func TestSagaList(t *testing.T) {
 	}
 	clitest.Fails(t, program.ExitUsage, "allowed: open", "saga", "list", "--status", "happy", "--store", url)
 	clitest.Fails(t, program.ExitUsage, "--limit must not be negative", "saga", "list", "--limit", "-1", "--store", url)
+	clitest.Fails(t, program.ExitUsage, "--older-than must not be negative, is -1h0m0s", "saga", "list", "--older-than", "-1h", "--store", url)
+	clitest.Fails(t, program.ExitFailed, "no saga has the name nosuch", "saga", "list", "--saga", "nosuch", "--store", url)
 }
 
 func TestSagaShow(t *testing.T) {

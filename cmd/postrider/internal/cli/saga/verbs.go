@@ -174,6 +174,18 @@ func (o *operation) readPatch(v verb) error {
 	return nil
 }
 
+// showPlan says what would happen. That the engine would refuse is the answer no.
+func (p commands) showPlan(id string, plan saga.Plan, asJSON bool) error {
+	write := func() error { return p.writePlan(id, plan) }
+	if asJSON {
+		write = func() error { return output.JSON(p.Stdout, plan) }
+	}
+	if err := write(); err != nil || plan.Refused == "" {
+		return err
+	}
+	return &program.ExitError{Code: program.ExitNo}
+}
+
 // operate plans an operation and, unless that is all, asks for it and waits for the engine's decision.
 func (p commands) operate(ctx context.Context, b *backend.Outbox, id string, o *operation) error {
 	service := saga.NewOperator(b)
@@ -182,10 +194,7 @@ func (p commands) operate(ctx context.Context, b *backend.Outbox, id string, o *
 		return err
 	}
 	if o.dryRun {
-		if o.json {
-			return output.JSON(p.Stdout, plan)
-		}
-		return p.writePlan(id, plan)
+		return p.showPlan(id, plan, o.json)
 	}
 	if o.Rev == 0 {
 		o.Rev = plan.Rev

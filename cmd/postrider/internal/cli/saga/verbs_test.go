@@ -137,7 +137,9 @@ func TestVerbs(t *testing.T) {
 	}
 	clitest.Contains(t, s.ok("done", "42", "--step", "ship", "--dry-run"), "sends the undo of step ship: parcel.ship.undo to topic parcels", "obligations open afterwards: ship")
 	s.ok("pause", "42")
-	clitest.Contains(t, s.ok("skip", "42", "--step", "ship", "--dry-run"), "it would be refused: the instance is paused")
+	refused := clitest.Run(t, "saga", "skip", "42", "--step", "ship", "--dry-run", "--store", s.url)
+	clitest.Contains(t, refused.Out, "it would be refused: the instance is paused")
+	clitest.Expect(t, refused, program.ExitNo, "")
 	clitest.Fails(t, program.ExitFailed, "skip is refused: the instance is paused", "saga", "skip", "42", "--step", "ship", "--because", "test", "--store", s.url)
 	s.ok("resume", "42")
 	clitest.Fails(t, program.ExitFailed, "the instance has moved on from revision 1", "saga", "cancel", "42", "--rev", "1", "--because", "test", "--store", s.url)

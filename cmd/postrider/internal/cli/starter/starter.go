@@ -32,7 +32,7 @@ func Command(p *program.Program) *cobra.Command {
 		Long: `Write a service that takes orders and publishes them: main.go with its outbox in PostgreSQL and a relay to NATS JetStream,
 compose.yaml with both servers, and AGENTS.md with rules for those who change the code, coding agents among them.
 
-A file that exists stops the command before anything is written. In a repository of yours, --only AGENTS.md writes the rules.`,
+A file that exists stops the command before anything is written. In your own repository, --only AGENTS.md writes the rules.`,
 		Example: `  postrider init shop
   postrider init . --only AGENTS.md`,
 		Args: program.ExactArgs("a folder"),

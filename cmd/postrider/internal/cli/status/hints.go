@@ -26,8 +26,8 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 			hints = append(hints, name+": "+hint+", or if it is gone for good: "+p.Hint("outbox remove %s --because \"…\"", quoted))
 		}
 		if d := r.DestinationOf(); d.State == store.DestinationDown {
-			hints = append(hints, fmt.Sprintf("%s: destination has been down for %s, next try in %s: %s", name, output.Ago(d.For),
-				output.Ago(d.NextTry), output.Printable(d.Error)))
+			hints = append(hints, fmt.Sprintf("%s: destination has been down for %s, next try %s: %s", name, output.Ago(d.For),
+				nextTry(d), output.Printable(d.Error)))
 		}
 		if g := r.GateOf(); g.Closed {
 			hints = append(hints, fmt.Sprintf("%s: has waited for %s for %s; it continues by itself", name,
@@ -48,6 +48,14 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 		return err
 	}
 	return nil
+}
+
+// nextTry is when a destination that is down is tried again.
+func nextTry(d store.Destination) string {
+	if d.NextTry <= 0 {
+		return "now"
+	}
+	return "in " + output.Ago(d.NextTry)
 }
 
 // paused says who paused a relay, since when and why.

@@ -81,6 +81,17 @@ func TestStatusSaysThatNobodyDeliversWhatIsParked(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "status", "--store", url), "to-nats: nobody delivers, and the log keeps what it has not delivered; start the program that runs")
 }
 
+// TestStatusWithoutRelays: a limit of age is exceeded by messages that no relay has ever taken.
+func TestStatusWithoutRelays(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	clitest.OK(t, "status", "--store", url, "--max-age", "1ns")
+	clitest.PublishKeys(t, url, "order/1")
+	clitest.OK(t, "status", "--store", url, "--max-age", "1h")
+	clitest.OK(t, "status", "--store", url)
+	clitest.Fails(t, program.ExitNo, "no relay has run on this outbox: age ", "status", "--store", url, "--max-age", "1ns")
+}
+
 func TestStatusOfConsumers(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)
