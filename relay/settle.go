@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -135,7 +136,7 @@ func (r *Relay) processAnswer(ctx context.Context, batch []*sent, res store.Sett
 		failed := cmp.Or(err, res.Failed[p.Lease.Partition])
 		switch lost := slices.Contains(res.Lost, p.Lease.Partition); {
 		case failed != nil:
-			r.repeatLater(ctx, s, failed, err == nil)
+			r.repeatLater(ctx, s, failed, err == nil && !errors.Is(failed, store.ErrPassing))
 		case !lost:
 			r.dueAfter(p.Confirm(s.content, res.Released, now))
 			applied = append(applied, s)

@@ -41,6 +41,10 @@ var (
 	ErrUndone = errors.New("the whole transaction was rolled back")
 )
 
+// ErrPassing: the database cannot do it now, for a reason that may pass, such as a full disk. Settled.Failed has it if the settlement may
+// have been applied nevertheless, or may be later.
+var ErrPassing = errors.New("the database cannot do this now")
+
 // ErrUnstorable: the database refuses a value of a message, e.g. because of its size, and would refuse it again.
 var ErrUnstorable = errors.New("the database cannot store the message")
 

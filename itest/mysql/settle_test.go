@@ -5,6 +5,7 @@ package mysql_test
 import (
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -121,5 +122,55 @@ func TestStatementsOfASettlement(t *testing.T) {
 	if r := st.Relays[0]; len(released) != keys || r.Held.N+r.Parked.N != 0 || r.Dead.N != keys {
 		t.Errorf("%d keys released, %d held, %d messages parked, %d dead letters; want %[5]d, 0, 0, %[5]d",
 			len(released), r.Held.N, r.Parked.N, r.Dead.N, keys)
+	}
+}
+
+// TestSettlementThatCannotBeAppliedNow: other partitions are settled meanwhile. It has not been refused, since it may be applied later.
+func TestSettlementThatCannotBeAppliedNow(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	admin := d.migrated(t, nil, mysqlstore.Config{Partitions: 2})
+	cfg := d.config.Clone()
+	cfg.Params = map[string]string{"max_statement_time": "2"} // of MariaDB; a lock is waited for longer
+	connector, err := mysql.NewConnector(cfg)
+	must(t, err)
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { must(t, db.Close()) })
+	s := newStore(t, db, mysqlstore.Config{})
+	owner := store.Owner{ID: "a"}
+	_, err = s.Heartbeat(t.Context(), "r", owner, time.Hour)
+	must(t, err)
+	leases, err := s.Acquire(t.Context(), "r", owner, store.AcquireRequest{
+		Claims: []store.LeaseClaim{{Partition: 0, Token: store.NewToken()}, {Partition: 1, Token: store.NewToken()}}, TTL: time.Hour})
+	must(t, err)
+	settle := func() store.Settled {
+		t.Helper()
+		var all []store.Settlement
+		for _, l := range leases {
+			st := settlement(l, l.Settled+1)
+			st.Unrouted = []store.UnroutedCount{{Topic: "nobody", Count: 1}}
+			all = append(all, st)
+		}
+		out, err := s.Settle(t.Context(), "r", all)
+		must(t, err)
+		return out
+	}
+	if out := settle(); len(out.Failed)+len(out.Lost) > 0 {
+		t.Fatalf("%+v", out)
+	}
+	for i := range leases {
+		leases[i].Settled++
+	}
+	tx, err := admin.BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = tx.ExecContext(t.Context(), "SELECT 1 FROM postrider_unrouted WHERE relay = 'r' AND topic = 'nobody' AND partition_id = 0 FOR UPDATE")
+	must(t, err)
+	out := settle()
+	must(t, tx.Rollback())
+	if err := out.Failed[0]; !errors.Is(err, store.ErrPassing) || len(out.Failed) != 1 || len(out.Lost) > 0 {
+		t.Fatalf("while a row of partition 0 is locked: %+v", out)
+	}
+	if out := settle(); len(out.Failed)+len(out.Lost) > 0 {
+		t.Errorf("afterwards, repeated: %+v", out)
 	}
 }

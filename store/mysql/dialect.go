@@ -63,8 +63,9 @@ var unstorable = [...]int{1048, 1264, 1292, 1366, 1406, 1153, 1301}
 var ofServer = [...]int{
 	1037, 1038, 1041, 1135, // memory, threads
 	1040, 1203, 1226, // connections, and other limits of a user
-	1053, 1077, 1079, // it shuts down
-	1152, 1158, 1159, 1160, 1161, 1184, 1927, // the connection was ended
+	1047, 1053, 1077, 1079, 3032, // it shuts down, is offline, or does not take part in its cluster yet
+	1152, 1158, 1159, 1160, 1161, 1184, 1927, 2006, 2013, 4031, 9001, // the connection was ended, perhaps by a proxy
+	1180, 3101, // a commit failed
 	1206,             // the memory for locks is full
 	1317, 1969, 3024, // a statement was ended, by an operator or its time limit
 }

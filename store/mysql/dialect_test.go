@@ -92,12 +92,12 @@ func TestRefusedSettlements(t *testing.T) {
 	coded := func(code uint16) error { return fmt.Errorf("settle: %w", &driverError{Number: code}) }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, code := range []uint16{1290, 1792, 1836, 1040, 1203, 1205, 1213, 3572, 1053, 1021, 1114, 1041, 1317, 1927} {
+	for _, code := range []uint16{1290, 1792, 1836, 1040, 1203, 1205, 1213, 3572, 1053, 1021, 1114, 1041, 1317, 1927, 4031, 3032} {
 		if s.refused(t.Context(), coded(code)) {
 			t.Errorf("error %d counts as a refusal", code)
 		}
 	}
-	for _, err := range []error{coded(1264), coded(1366), coded(1406), coded(1062), coded(1142), fmt.Errorf("message 1: %w", errNotInLog)} {
+	for _, err := range []error{coded(1264), coded(1366), coded(1406), coded(1062), coded(1142), fmt.Errorf("a statement: %w", ErrTooLarge), fmt.Errorf("message 1: %w", errNotInLog)} {
 		if !s.refused(t.Context(), err) {
 			t.Errorf("%v %d is no refusal", err, codeOf(err))
 		}

@@ -62,6 +62,8 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []store.Set
 			out.add(all)
 		case s.refused(ctx, err):
 			out.fail(st.Partition, err)
+		case ctx.Err() == nil && s.cfg.ErrorCode(err) != 0: // of this settlement, perhaps: the others must not wait for it
+			out.fail(st.Partition, fmt.Errorf("%w: %w", store.ErrPassing, err))
 		default:
 			return store.Settled{}, err
 		}
@@ -97,7 +99,7 @@ func (s *Store) checkSettlement(st store.Settlement) error {
 // refused reports that the server or the store refused a settlement because of what it says, and that nothing of it was applied.
 // After other errors the outcome is unknown.
 func (s *Store) refused(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, errNotInLog) {
+	if ctx.Err() != nil || errors.Is(err, errNotInLog) || errors.Is(err, ErrTooLarge) {
 		return ctx.Err() == nil
 	}
 	code := s.cfg.ErrorCode(err)
