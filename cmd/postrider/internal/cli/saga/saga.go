@@ -196,8 +196,10 @@ func knownSaga(ctx context.Context, b *backend.Outbox, name string) error {
 			return nil
 		}
 	}
-	names := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
-	return fmt.Errorf("no saga has the name %s; there are: %s", output.Printable(name), cmp.Or(names, "none"))
+	if len(known) == 0 {
+		return nil // no engine has run yet
+	}
+	return fmt.Errorf("no saga has the name %s; there are: %s", output.Printable(name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 }
 
 // summaryJSON is the JSON form of an instance in a list.
