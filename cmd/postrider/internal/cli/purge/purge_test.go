@@ -54,7 +54,7 @@ func TestPurgeRemoves(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, append(purge, "--yes")...), "removed 1 dead letter")
 	clitest.Fails(t, program.ExitFailed, "no such dead letter", "dead", "show", "1", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "dead", "show", "2", "--store", url), "no use")
-	clitest.Contains(t, clitest.OK(t, append(purge, "--yes", "--json")...), `"dead_letters":0`)
+	clitest.Contains(t, clitest.OK(t, append(purge, "--yes", "--json")...), `"dead_letters": 0`)
 	clitest.Contains(t, clitest.OK(t, append(purge, "--yes")...), "0 resolved dead letters match; nothing was done")
 	clitest.Contains(t, clitest.OK(t, "purge", "list", "--json", "--store", url), `"removed":1`, `"by":"eva"`)
 	clitest.Contains(t, clitest.OK(t, "audit", "--store", url), "PurgeDead", "eva", "kept long enough")

@@ -196,8 +196,11 @@ func knownSaga(ctx context.Context, b *backend.Outbox, name string) error {
 			return nil
 		}
 	}
-	if len(known) == 0 {
-		return nil // no engine has run yet
+	if len(known) == 0 { // no engine has run lately
+		if some, err = b.ListSagas(ctx, store.SagaFilter{}, "", 1); err != nil || len(some) == 0 {
+			return err
+		}
+		return fmt.Errorf("no saga has the name %s", output.Printable(name))
 	}
 	return fmt.Errorf("no saga has the name %s; there are: %s", output.Printable(name), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 }
