@@ -59,7 +59,7 @@ type stepHandler[Tx any] struct {
 	do   func(ctx context.Context, tx Tx, m *postrider.Message) (reply []byte, err error)
 	undo func(ctx context.Context, tx Tx, command, reply []byte) error // nil: the step cannot be undone
 	// settle is that of a call of which nobody knows how it ended; nil if the step is none.
-	settle func(command []byte) error
+	settle func(r *store.SagaRecord) error
 }
 
 // NewParticipant returns a participant that keeps its records in a store and publishes its answers through an outbox of the same
@@ -164,7 +164,7 @@ func (p *Participant[Tx]) act(
 		return refusalMessage(m, machine.OutcomeRefused, Refusal{Reason: machine.Blocked, Text: "the step was undone before"})
 	case machine.Settle:
 		if h.settle != nil {
-			return nil, h.settle(r.Command)
+			return nil, h.settle(r)
 		}
 		return refusalMessage(m, machine.OutcomeNoRecord, Refusal{Reason: "calling", Text: fmt.Sprintf(
 			"participant %s made a call for this step, and nobody knows how it ended", p.cfg.Name)})

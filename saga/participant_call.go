@@ -1,9 +1,11 @@
 package saga
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +19,9 @@ import (
 type callHandler struct {
 	do   func(ctx context.Context, key string, m *postrider.Message) (reply []byte, err error)
 	undo func(ctx context.Context, key string, command, reply []byte) error // nil: the step cannot be undone
-	// schemaVersion is that of the command.
+	// decodes says why do cannot read a command.
+	decodes func(m *postrider.Message) error
+	// schemaVersion is that of the definition.
 	schemaVersion int
 }
 
@@ -38,7 +42,11 @@ func HandleCall[Tx, C, R any](
 	if err := p.mayHandle(s.Type(), s.Validate(), do == nil, undo == nil, s.noUndo); err != nil {
 		return err
 	}
-	h := callHandler{schemaVersion: s.command.SchemaVersion(), do: func(ctx context.Context, key string, m *postrider.Message) ([]byte, error) {
+	decodes := func(m *postrider.Message) error {
+		_, err := s.command.Decode(m)
+		return err
+	}
+	h := callHandler{schemaVersion: s.command.SchemaVersion(), decodes: decodes, do: func(ctx context.Context, key string, m *postrider.Message) ([]byte, error) {
 		typed, err := s.command.Decode(m)
 		if err != nil {
 			return nil, err
@@ -84,10 +92,16 @@ func (p *Participant[Tx]) Calls(r *relay.Relay) error {
 // repeating it, since its command may be a dead letter by then.
 func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h callHandler, undo bool) error {
 	var command, did []byte
-	unknown := false
+	var unknown *postrider.Message // the command of a call of which nobody knows how it ended
 	asked := &stepHandler[Tx]{
-		do:     func(context.Context, Tx, *postrider.Message) ([]byte, error) { return nil, errCall },
-		settle: func(c []byte) error { command, unknown = c, true; return errCall },
+		// Nothing is called for a command that cannot be read, so nothing may say so.
+		do: func(_ context.Context, _ Tx, m *postrider.Message) ([]byte, error) {
+			return nil, cmp.Or(h.decodes(m), errCall)
+		},
+		settle: func(r *store.SagaRecord) error {
+			unknown = calledWith(m, r, h.schemaVersion)
+			return errCall
+		},
 	}
 	if h.undo != nil {
 		asked.undo = func(_ context.Context, _ Tx, c, r []byte) error {
@@ -102,10 +116,8 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	var reply []byte
 	var err error
 	switch {
-	case unknown:
-		again := *m
-		again.Type, again.Payload, again.SchemaVersion = strings.TrimSuffix(m.Type, machine.UndoType("")), command, h.schemaVersion
-		reply, err = h.do(ctx, key, &again)
+	case unknown != nil:
+		reply, err = h.do(ctx, key, unknown)
 	case undo:
 		err = h.undo(ctx, key+"/undo", command, did)
 	default:
@@ -118,13 +130,24 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	if h.undo != nil {
 		answered.undo = func(context.Context, Tx, []byte, []byte) error { return err }
 	}
-	if !unknown {
+	if unknown == nil {
 		return p.inTx(ctx, m, answered, undo)
 	}
 	if err := p.settled(ctx, m, answered); err != nil {
 		return err
 	}
 	return p.call(ctx, m, h, undo)
+}
+
+// calledWith is the command of a record that says that there may have been a call, for its undo m. Its reply is the command's schema
+// version; records without one have that of the definition.
+func calledWith(m *postrider.Message, r *store.SagaRecord, defined int) *postrider.Message {
+	command := *m
+	command.Type, command.Payload, command.SchemaVersion = strings.TrimSuffix(m.Type, machine.UndoType("")), r.Command, defined
+	if version, err := strconv.Atoi(string(r.Reply)); err == nil {
+		command.SchemaVersion = version
+	}
+	return &command
 }
 
 // ask says whether a message takes a call, and records that one of a command begins.
@@ -144,6 +167,7 @@ func (p *Participant[Tx]) ask(ctx context.Context, m *postrider.Message, h *step
 		}
 		locked := b.steps[stepOf(m)]
 		locked.State, locked.CommandType, locked.Command, locked.changed = store.SagaStepCalling, m.Type, m.Payload, true
+		locked.Reply = []byte(strconv.Itoa(m.SchemaVersion))                     // see calledWith
 		locked.FirstSentAt, _ = time.Parse(time.RFC3339, m.Headers[headerSince]) // handle has read it
 		return b.write(ctx)
 	})

@@ -103,7 +103,7 @@ func (t *transition) answerParent() {
 		r.Outcome, r.Refusal = OutcomeRefused, t.refusal()
 	default:
 		r.Outcome = OutcomeNoRecord
-		r.Refusal = Refusal{Reason: string(Abandoned), Text: fmt.Sprintf("instance %s was abandoned by an operator", t.in.ID)}
+		r.Refusal = Refusal{Reason: string(Abandoned), Text: fmt.Sprintf("run %s was abandoned by an operator", t.in.Run)}
 	}
 	t.out.Answer = r
 }
@@ -122,7 +122,7 @@ func (t *transition) refusal() Refusal {
 		}
 	}
 	if c.Step != "" {
-		r.Text = fmt.Sprintf("step %s of instance %s: %s", c.Step, t.in.ID, r.Text)
+		r.Text = fmt.Sprintf("step %s of run %s: %s", c.Step, t.in.Run, r.Text)
 	}
 	return r
 }
