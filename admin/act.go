@@ -12,14 +12,14 @@ type Change struct {
 	Action Action
 	// On is what it is about, Path the page of that, if there is one; Reason is "" if none was given.
 	On, Path, Reason string
-	// Key is the key that On names, if it names one.
+	// Key is the key, or the ID of a saga, that On names, if it names one. The run of a saga is none.
 	Key string
 }
 
 // Act carries out an action that has no method of its own: do changes the database that it is given. The entry of the audit is written in
 // the transaction of the first change; if nothing changes, there is none. A failure before that is recorded too.
 func (s *Service) Act(ctx context.Context, p Principal, c Change, do func(held.Database) error) error {
-	if err := s.allow(ctx, p, c.Action, c.On); err != nil {
+	if err := s.allowChange(ctx, p, c); err != nil {
 		return err
 	}
 	rec := &recorded{entry: newEntry(p, c.Action, c.On, c.Path, c.Reason)}

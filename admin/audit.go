@@ -37,7 +37,7 @@ type Entry struct {
 	// On is what the action was about, e.g. "dead letter 17"; Path is its page.
 	On   string `json:"on"`
 	Path string `json:"path,omitempty"`
-	// Key is the key that On names, if it names one.
+	// Key is the key, or the ID of a saga, that On names, if it names one.
 	Key    string `json:"key,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Count is how many dead letters or messages were concerned.
@@ -94,7 +94,13 @@ func (a audited) Change(ctx context.Context, op store.Operation, f func(store.Wr
 
 // allow returns an error, and records it, if the principal may not do something.
 func (s *Service) allow(ctx context.Context, p Principal, a Action, on string) error {
+	return s.allowChange(ctx, p, Change{Action: a, On: on})
+}
+
+// allowChange is allow for what can name a key.
+func (s *Service) allowChange(ctx context.Context, p Principal, c Change) error {
 	var err error
+	a := c.Action
 	switch {
 	case p.Subject == "" || !p.Role.May(a):
 		err = &ForbiddenError{a, permissions[a].role}
@@ -103,7 +109,8 @@ func (s *Service) allow(ctx context.Context, p Principal, a Action, on string) e
 	default:
 		return nil
 	}
-	e := newEntry(p, a, on, "", "")
+	e := newEntry(p, a, c.On, "", "")
+	e.Key = clean(c.Key)
 	e.Result, e.Error = Refused, err.Error()
 	s.record(ctx, e)
 	return err
@@ -236,7 +243,7 @@ func (s *Service) Activity(ctx context.Context, p Principal, before string, limi
 				return nil, "", fmt.Errorf("entry %s of the audit: %w", r.ID, err)
 			}
 			if e.At = r.At; p.Role.Includes(Admin) || e.Subject == p.Subject && e.Issuer == p.Issuer {
-				out = append(out, s.shownEntry(p, e))
+				out = append(out, s.shownEntry(ctx, p, e))
 			}
 			before = r.ID
 		}

@@ -325,7 +325,7 @@ const decideWithin = 3 * time.Second
 // reason and the ID of the message. Errors: ErrInput, held.ErrNotApplied when the process that holds the key has not applied it yet;
 // held.ErrRefused, store.ErrNotHeld, store.ErrNoParked, ErrReason, ErrKeyHidden.
 func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (store.Decision, error) {
-	if err := s.allow(ctx, p, "Decide", Decided(d).On); err != nil {
+	if err := s.allowChange(ctx, p, Decided(d)); err != nil {
 		return d, err
 	}
 	if d.Verb != store.VerbRetry {

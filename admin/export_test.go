@@ -18,6 +18,18 @@ func Digest(r Review) string {
 	return digest
 }
 
+// Rewritten is the record of a review after a change; its secret stays, and its digest unless again.
+func Rewritten(body []byte, change func(*Review), again bool) ([]byte, error) {
+	r, err := readReview(body)
+	if change(&r); again && err == nil {
+		r.Digest, err = r.digest()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.record()
+}
+
 // ForEditing is a payload with markers.
 func ForEditing(r Rule, payload []byte) (string, error) { return r.forEditing(payload) }
 

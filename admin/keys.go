@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -56,10 +57,11 @@ func (s *Service) key(p Principal, kind, key, id string) string {
 	return HiddenKey(id)
 }
 
-// identified hides the key and the subject of a message, which must be a copy.
+// identified hides the key, the subject and the correlation ID of a message, which must be a copy. A correlation ID can be the ID of a saga;
+// a causation ID is that of a message.
 func (s *Service) identified(p Principal, m *postrider.Message) {
 	m.Key = s.key(p, m.Type, m.Key, m.ID)
-	m.Subject = s.key(p, m.Type, m.Subject, "")
+	m.Subject, m.CorrelationID = s.key(p, m.Type, m.Subject, ""), s.key(p, m.Type, m.CorrelationID, "")
 }
 
 // named returns the key that a principal names: the key itself if it is shown to the principal, or what key returned for it. Errors:
@@ -111,16 +113,60 @@ func (s *Service) filtered(p Principal, f store.DeadFilter) store.DeadFilter {
 }
 
 // shownEntry hides the key that an entry of the audit names.
-func (s *Service) shownEntry(p Principal, e Entry) Entry {
-	if e.Key == "" || s.ShowsKeys(p, "") {
+func (s *Service) shownEntry(ctx context.Context, p Principal, e Entry) Entry {
+	switch {
+	case s.ShowsKeys(p, ""):
 		return e
+	case e.Key == "":
+		return s.withoutNames(ctx, e)
 	}
 	e.On, e.Error = withoutKey(e.On, e.Key), withoutKey(e.Error, e.Key)
-	if strings.Contains(e.Path, escape(e.Key)) {
+	if e.Action == "Decide" || e.Action == "OperateSaga" || strings.Contains(e.Path, escape(e.Key)) {
 		e.Path = ""
 	}
 	e.Key = hiddenText
 	return e
+}
+
+// withoutNames hides what an entry is about that does not say which key it names, as those of earlier versions, unless it names none.
+func (s *Service) withoutNames(ctx context.Context, e Entry) Entry {
+	on := hiddenText
+	switch e.Action {
+	case "Decide":
+		verb, what, _ := strings.Cut(e.On, ": ")
+		if strings.HasPrefix(what, "message ") {
+			return e
+		}
+		on = verb + ": key " + hiddenText
+	case "OperateSaga":
+		if e.Path == "/sagas" || s.ofRun(ctx, e.Path) { // the former is about many
+			return e
+		}
+		verb, _, _ := strings.Cut(e.On, " of saga ")
+		on = verb + " of saga " + hiddenText
+	case "Saga", "SagaPlans":
+		if e.On == "" {
+			return e
+		}
+	default:
+		return e
+	}
+	e.On, e.Path = on, ""
+	if e.Error != "" {
+		e.Error = hiddenText
+	}
+	return e
+}
+
+// ofRun reports whether a path is that of an instance of a saga, by its run. An ID can look like a run, so the store says.
+func (s *Service) ofRun(ctx context.Context, path string) bool {
+	name, is := strings.CutPrefix(path, "/sagas/")
+	run, err := url.PathUnescape(name)
+	if !is || err != nil {
+		return false
+	}
+	i, err := s.store.ShowSaga(ctx, run)
+	return err == nil && i.Run == run
 }
 
 // shownReport leaves out fixes that name a key.

@@ -236,7 +236,7 @@ func (s *Service) Sagas(ctx context.Context, p Principal, f store.SagaFilter, af
 
 // Saga returns an instance with its history. Errors: store.ErrNoSaga.
 func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, err error) {
-	if err := s.allow(ctx, p, "Saga", id); err != nil {
+	if err := s.allowChange(ctx, p, Change{Action: "Saga", On: id, Key: id}); err != nil {
 		return out, err
 	}
 	i, err := s.findSaga(ctx, p, id)

@@ -34,7 +34,7 @@ var SagaVerbs = []saga.Verb{saga.Retry, saga.Compensate, saga.Pause, saga.Resume
 // SagaPlans returns the operations on an instance that the engine would not refuse now. Errors: store.ErrNoSaga, saga.ErrNoDefinition,
 // ErrCannotPublish.
 func (s *Service) SagaPlans(ctx context.Context, p Principal, id string) (out []SagaPlan, err error) {
-	if err := s.allow(ctx, p, "SagaPlans", id); err != nil {
+	if err := s.allowChange(ctx, p, Change{Action: "SagaPlans", On: id, Key: id}); err != nil {
 		return nil, err
 	}
 	if s.cfg.Publish == nil {
@@ -63,8 +63,8 @@ const noReason = "no reason given"
 // says whether there is one. The operation names the revision that was shown, and is refused if the instance has moved on. All but retries
 // need a reason. Errors: ErrInput, ErrReason, ErrSagaRefused, ErrNotAsked, ErrCannotPublish, store.ErrNoSaga.
 func (s *Service) OperateSaga(ctx context.Context, p Principal, id string, o saga.Operation) (out saga.Outcome, err error) {
-	c := Change{Action: "OperateSaga", On: fmt.Sprintf("%s of saga %s", o.Verb, id), Path: "/sagas/" + escape(id), Reason: o.Reason}
-	if err := s.allow(ctx, p, c.Action, c.On); err != nil {
+	c := Change{Action: "OperateSaga", On: fmt.Sprintf("%s of saga %s", o.Verb, id), Path: "/sagas/" + escape(id), Reason: o.Reason, Key: id}
+	if err := s.allowChange(ctx, p, c); err != nil {
 		return out, err
 	}
 	switch {
@@ -80,8 +80,12 @@ func (s *Service) OperateSaga(ctx context.Context, p Principal, id string, o sag
 	} else if err != nil {
 		o.Reason = noReason
 	}
-	if _, err := s.findSaga(ctx, p, id); err != nil {
+	i, err := s.findSaga(ctx, p, id)
+	if err != nil {
 		return out, err
+	}
+	if i.Run == id {
+		c.Key = ""
 	}
 	o.Actor, o.Reason = clean(p.String()), clean(o.Reason)
 	err = s.Act(ctx, p, c, func(db held.Database) (err error) {

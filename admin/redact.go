@@ -26,7 +26,7 @@ type Rule struct {
 	Headers []string
 	// Causes shows causes as they are, and the answers of receivers. Both can quote the payload.
 	Causes bool
-	// Keys is the smallest role that sees keys and subjects, "" for none. Without it, a key is shown as the ID of a message that has it,
+	// Keys is the smallest role that sees keys, subjects and correlation IDs, "" for none. Without it, a key is shown as the ID of a message that has it,
 	// and nothing is found by its key. Sagas are identified by their runs then.
 	Keys Role
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -67,6 +68,24 @@ type Review struct {
 	// Redrive is the redrive that carried it out, Done says that it was carried out.
 	Redrive int64 `json:"redrive,omitempty"`
 	Done    bool  `json:"done,omitempty"`
+
+	// secret is part of what Digest is of, so that nobody finds a hidden key by trying digests. It is stored, and never shown.
+	secret string
+}
+
+// storedReview is a review in its record.
+type storedReview struct {
+	Review
+	Secret string `json:"secret,omitempty"`
+}
+
+func (r Review) record() ([]byte, error) { return json.Marshal(storedReview{r, r.secret}) }
+
+func readReview(body []byte) (Review, error) {
+	var v storedReview
+	err := json.Unmarshal(body, &v)
+	v.Review.secret = v.Secret
+	return v.Review, err
 }
 
 const (
@@ -84,13 +103,14 @@ func (r Review) StillHappening() bool {
 	return !r.Newest.IsZero() && r.Now.Sub(r.Newest) < stillHappening
 }
 
-// digest is that of what a review carries out.
+// digest is that of what a review carries out, and of its secret.
 func (r *Review) digest() (string, error) {
 	text, err := json.Marshal(struct {
 		Action ReviewAction
 		Filter store.DeadFilter
 		UpTo   int64
-	}{r.Action, r.Filter, r.UpTo})
+		Secret string
+	}{r.Action, r.Filter, r.UpTo, r.secret})
 	if err != nil {
 		return "", fmt.Errorf("digest of a review: %w", err)
 	}
@@ -138,7 +158,7 @@ func (s *Service) startReview(ctx context.Context, p Principal, action ReviewAct
 	}
 	r = Review{
 		ID: postrider.NewID(), Action: action, Filter: f, By: clean(p.String()), Issuer: clean(p.Issuer), Subject: clean(p.Subject), Via: p.Via,
-		AgentReason: clean(agentReason),
+		AgentReason: clean(agentReason), secret: rand.Text(),
 	}
 	if r.Causes, err = s.dead().CountCauses(ctx, f, reviewCauses); err != nil {
 		return r, err
@@ -163,7 +183,7 @@ func (s *Service) startReview(ctx context.Context, p Principal, action ReviewAct
 		if err := r.limited(); err != nil {
 			return err
 		}
-		body, err := json.Marshal(r)
+		body, err := r.record()
 		if err != nil {
 			return err
 		}
@@ -250,9 +270,9 @@ func (s *Service) ShowReview(ctx context.Context, p Principal, id string) (r Rev
 	return s.shownReview(p, r), err
 }
 
-// shownReview hides what the filter of a review names. Its digest stays that of what is carried out.
+// shownReview hides the secret of a review, and what its filter names. Its digest stays that of what is carried out.
 func (s *Service) shownReview(p Principal, r Review) Review {
-	r.Filter = s.filtered(p, r.Filter)
+	r.Filter, r.secret = s.filtered(p, r.Filter), ""
 	return r
 }
 
@@ -268,7 +288,8 @@ func findReview(ctx context.Context, r store.Reader, id string) (v Review, rec s
 		return v, rec, err
 	}
 	rec = found[0]
-	return v, rec, json.Unmarshal(rec.Body, &v)
+	v, err = readReview(rec.Body)
+	return v, rec, err
 }
 
 // Execution says how a review is carried out.
@@ -360,7 +381,7 @@ func (s *Service) reviewed(p Principal, r *Review, x Execution) *recorded {
 	}
 	rec.complete = func(ctx context.Context, w store.Writer, n *noted) (err error) {
 		current.Done, current.Redrive = true, n.redrive.ID
-		if stored.Body, err = json.Marshal(current); err != nil {
+		if stored.Body, err = current.record(); err != nil {
 			return err
 		}
 		err = w.PutRecord(ctx, stored)

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
@@ -29,9 +31,7 @@ func TestReviewOfNothing(t *testing.T) {
 	// A record of an unlimited review, however it came about, is not carried out.
 	r, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{})
 	must(t, err)
-	r.UpTo, r.Included = 0, 0
-	r.Digest = admin.Digest(r)
-	rewrite(t, s, r)
+	r = rewrite(t, s, r.ID, true, func(r *admin.Review) { r.UpTo, r.Included = 0, 0 })
 	if _, n, err := service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "x"}); !errors.Is(err, admin.ErrNotFound) || n != 0 {
 		t.Errorf("an unlimited review discards %d: %v", n, err)
 	}
@@ -47,8 +47,7 @@ func TestDigestIsOfTheRecord(t *testing.T) {
 	s, service := withDead(t, 2)
 	r, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, store.DeadFilter{Numbers: []int64{1}})
 	must(t, err)
-	r.Filter.Numbers = nil
-	rewrite(t, s, r)
+	rewrite(t, s, r.ID, false, func(r *admin.Review) { r.Filter.Numbers = nil })
 	x := admin.Execution{Digest: r.Digest, Reason: "x"}
 	if _, n, err := service.ExecuteReview(t.Context(), operator, r.ID, x); !errors.Is(err, admin.ErrReviewChanged) || n != 0 {
 		t.Errorf("%d discarded, %v", n, err)
@@ -78,19 +77,57 @@ func TestDiscardIsOneTransaction(t *testing.T) {
 	}
 }
 
-// rewrite replaces the record of a review.
-func rewrite(t *testing.T, s *memory.Store, r admin.Review) {
-	t.Helper()
-	body, err := json.Marshal(r)
+// TestDigestConfirmsNoKey: who gets a review by a hidden key gets all that its digest is of, except the key and a secret, so that guesses at
+// the key are not confirmed.
+func TestDigestConfirmsNoKey(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 1, admin.Rule{Type: "*", Keys: admin.Admin})
+	var m *postrider.Message
+	for l, err := range deadletter.New(s).ListDead(t.Context(), store.DeadFilter{}, 0, 0) {
+		must(t, err)
+		m = l.Message
+	}
+	f := store.DeadFilter{Key: admin.HiddenKey(m.ID)}
+	r, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, f)
 	must(t, err)
+	again, err := service.StartReview(t.Context(), operator, admin.ReviewDiscard, f)
+	must(t, err)
+	shown, err := service.ShowReview(t.Context(), operator, r.ID)
+	if must(t, err); r.Digest == "" || again.Digest == r.Digest || shown.Digest != r.Digest {
+		t.Errorf("digests: %q, %q when shown, %q of another review", r.Digest, shown.Digest, again.Digest)
+	}
+	done, n, err := service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "test data"})
+	if must(t, err); n != 1 || !done.Done {
+		t.Errorf("%d discarded: %+v", n, done)
+	}
+	for _, r := range []admin.Review{r, shown, done} {
+		guess := r
+		if guess.Filter.Key = m.Key; admin.Digest(guess) == r.Digest {
+			t.Error("a digest confirms the key")
+		}
+		if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), "secret") {
+			t.Errorf("shown: %s, %v", text, err)
+		}
+	}
+}
+
+// rewrite replaces the record of a review, with or without a new digest.
+func rewrite(t *testing.T, s *memory.Store, id string, digest bool, change func(*admin.Review)) (r admin.Review) {
+	t.Helper()
 	must(t, s.Change(t.Context(), store.Operation{Method: "Test"}, func(w store.Writer) error {
-		found, err := w.ListRecords(t.Context(), store.RecordQuery{Table: store.WorkRecords, Kind: "review", ID: r.ID, Limit: 1})
+		found, err := w.ListRecords(t.Context(), store.RecordQuery{Table: store.WorkRecords, Kind: "review", ID: id, Limit: 1})
 		if err != nil || len(found) == 0 {
 			return fmt.Errorf("%d reviews, %w", len(found), err)
 		}
-		found[0].Body = body
+		if found[0].Body, err = admin.Rewritten(found[0].Body, change, digest); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(found[0].Body, &r); err != nil {
+			return err
+		}
 		return w.PutRecord(t.Context(), found[0])
 	}))
+	return r
 }
 
 // TestTwoOperatorsRedriveTheSame: two people redrive the same 1,000 dead letters at the same moment. Each is sent once, both redrives are on

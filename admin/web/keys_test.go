@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
 	"github.com/postrider/postrider/admin/web/webtest"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
@@ -145,5 +147,53 @@ func TestDecisionAboutAHiddenKey(t *testing.T) {
 	}
 	if _, body := s.get(admin.KeyPath(admin.HiddenKey(webtest.Secret))); keyed.MatchString(body) {
 		t.Errorf("the page of an unknown message has %q", keyed.FindString(body))
+	}
+}
+
+// TestRecordsWithoutTheirKey: entries of earlier versions do not say which key they name, and refused decisions name one too. Who does not see
+// keys gets no name from them, except those of runs and messages.
+func TestRecordsWithoutTheirKey(t *testing.T) {
+	t.Parallel()
+	s := serve(t, false, web.Config{}, admin.Rule{Type: "*", Keys: admin.Operator})
+	ctx, boss := t.Context(), admin.Principal{Issuer: "test", Subject: "ada", Role: admin.Admin}
+	sagas, err := s.shop.ListSagas(ctx, store.SagaFilter{}, "", 1)
+	must(t, err)
+	run := sagas[0].Run
+	put := func(e admin.Entry) {
+		e.ID, e.Result = postrider.NewID(), admin.Done
+		body, err := json.Marshal(e)
+		must(t, err)
+		must(t, s.shop.Change(ctx, store.Operation{Method: "Test"}, func(w store.Writer) error {
+			return w.PutRecord(ctx, store.Record{Table: store.AuditRecords, Kind: "action", ID: e.ID, Body: body})
+		}))
+	}
+	put(admin.Entry{Action: "OperateSaga", On: "retry of saga fulfilment-4711", Path: "/sagas/fulfilment-4711", Error: "fulfilment-4711 moved on"})
+	put(admin.Entry{Action: "OperateSaga", On: "retry of saga " + run, Path: "/sagas/" + run})
+	put(admin.Entry{Action: "OperateSaga", On: "retry of 2 instances of saga parcels", Path: "/sagas"})
+	put(admin.Entry{Action: "Decide", On: "Skip: key order/1001 of to-hook", Path: "/held/to-hook/order%2F1001"})
+	put(admin.Entry{Action: "Decide", On: "Skip: message m1 of to-hook", Path: "/messages/m1"})
+	nobody := admin.Principal{Issuer: "test", Subject: "vera", Role: admin.Viewer}
+	if _, err := s.service.Decide(ctx, nobody, store.Decision{Relay: "to-hook", Key: "order/1001", Verb: store.VerbRetry}); err == nil {
+		t.Error("a viewer decides")
+	}
+	if _, err := s.service.OperateSaga(ctx, nobody, "fulfilment-4711", saga.Operation{Verb: saga.Retry}); err == nil {
+		t.Error("a viewer retries a saga")
+	}
+	want := []string{
+		"retry of saga hidden ", "Retry: key hidden of to-hook ", "Skip: message m1 of to-hook /messages/m1", "Skip: key hidden ",
+		"retry of 2 instances of saga parcels /sagas", "retry of saga " + run + " /sagas/" + run, "retry of saga hidden ",
+	}
+	hidden := admin.New(s.shop, admin.Config{})
+	entries, _, err := hidden.Activity(ctx, boss, "", len(want))
+	must(t, err)
+	for i, e := range entries {
+		text, err := json.Marshal(e)
+		if must(t, err); keyed.Match(text) || e.On+" "+e.Path != want[i] {
+			t.Errorf("entry %d, want %q: %s", i, want[i], text)
+		}
+	}
+	entries, _, err = s.service.Activity(ctx, boss, "", len(want))
+	if must(t, err); entries[1].Key != "order/1001" || entries[0].Key != "fulfilment-4711" || entries[6].Path != "/sagas/fulfilment-4711" {
+		t.Errorf("who sees keys gets %+v", entries)
 	}
 }

@@ -127,7 +127,7 @@ func (s *Shop) publish(kind string, n int, key func(i int) string) (ids []string
 	s.do(err)
 	for i := range n {
 		m := &postrider.Message{
-			Type: kind, Topic: "orders", Key: key(i), Subject: "customer/ada", Tenant: "acme", Headers: map[string]string{"authorization": Secret, "trace": "on"},
+			Type: kind, Topic: "orders", Key: key(i), Subject: "customer/ada", CorrelationID: "fulfilment-4711", Tenant: "acme", Headers: map[string]string{"authorization": Secret, "trace": "on"},
 			Payload: fmt.Appendf(nil, `{"number":%d,"currency":"EUR","total":-3,"customer":{"name":"Ada","card":"%s"},"lines":[`+
 				`{"sku":"A-1041","quantity":1,"price":1200},{"sku":"VOUCHER-X","quantity":1,"price":-1203}]}`, 1000+i, Secret),
 		}
@@ -251,7 +251,7 @@ func (s *Shop) consumer(suffix string) {
 	s.do(err)
 	var dead []store.DeadLetterRequest
 	for i := range 12 {
-		m := &postrider.Message{Type: "order.paid", Topic: "orders", Key: fmt.Sprintf("order/%d", i), Payload: []byte(`{"number":1}`)}
+		m := &postrider.Message{Type: "order.paid", Topic: "orders", Key: fmt.Sprintf("order/%d", i), CorrelationID: "fulfilment-4712", Payload: []byte(`{"number":1}`)}
 		m.FillDefaults("shop", time.Now())
 		s.Dead = m.ID
 		dead = append(dead, store.DeadLetterRequest{

@@ -206,14 +206,22 @@ func (p commands) operate(ctx context.Context, b *backend.Outbox, id string, o *
 	if err != nil {
 		return err
 	}
-	c := admin.Change{Action: "OperateSaga", On: string(o.Verb) + " of saga " + id, Path: "/sagas/" + url.PathEscape(id), Reason: o.Reason}
-	if err := p.record(ctx, b, o.Actor, c); err != nil {
+	if err := p.record(ctx, b, o.Actor, change(ctx, b, string(o.Verb), id, o.Reason)); err != nil {
 		return err
 	}
 	if _, err := b.Publish(ctx, source, []*postrider.Message{m}); err != nil {
 		return err
 	}
 	return p.awaitOutcome(ctx, service, id, m.ID, o)
+}
+
+// change is what is asked about an instance, for the record. Its ID is a key, which not everybody may see; a run is none.
+func change(ctx context.Context, b *backend.Outbox, what, id, reason string) admin.Change {
+	c := admin.Change{Action: "OperateSaga", On: what + " of saga " + id, Path: "/sagas/" + url.PathEscape(id), Reason: reason, Key: id}
+	if in, err := b.ShowSaga(ctx, id); err == nil && in.Run == id {
+		c.Key = ""
+	}
+	return c
 }
 
 // record puts on record what is asked of an engine, before it is asked. The engine decides in a transaction of its own, and the history
@@ -318,8 +326,7 @@ Operators' decisions are the other verbs, which record who decided and why.`,
 				if err != nil {
 					return err
 				}
-				c := admin.Change{Action: "OperateSaga", On: "signal " + messageType + " of saga " + args[0], Path: "/sagas/" + url.PathEscape(args[0])}
-				if err := p.record(cmd.Context(), b, "", c); err != nil {
+				if err := p.record(cmd.Context(), b, "", change(cmd.Context(), b, "signal "+messageType, args[0], "")); err != nil {
 					return err
 				}
 				ids, err := b.Publish(cmd.Context(), source, []*postrider.Message{m})

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/outbox"
@@ -222,4 +224,33 @@ func TestDiff(t *testing.T) {
 	clitest.Contains(t, clitest.Run(t, "saga", "diff", "--new", file, "--json", "--store", s.url).Out, `"class":"would stop"`, `"oldest_seconds":`)
 	clitest.Must(t, os.WriteFile(file, []byte("{"), 0o600))
 	clitest.Fails(t, program.ExitFailed, "read the graphs of the build", "saga", "diff", "--new", file, "--store", s.url)
+}
+
+// TestRecordHidesTheID: the ID of an instance is a key to those who read the record, its run is none.
+func TestRecordHidesTheID(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.start("order-17")
+	s.is("order-17", saga.Running, "review")
+	b := clitest.OpenOutbox(t, s.url)
+	in, err := b.ShowSaga(t.Context(), "order-17")
+	clitest.Must(t, err)
+	s.ok("pause", "order-17")
+	s.ok("resume", in.Run)
+	clitest.OK(t, "saga", "signal", "order-17", "--type", "parcel.reviewed", "--store", s.url)
+	boss := admin.Principal{Issuer: "test", Subject: "ada", Role: admin.Admin}
+	for shown, want := range map[admin.Role][]string{
+		"":          {"signal parcel.reviewed of saga hidden ", "resume of saga " + in.Run + " /sagas/" + in.Run, "pause of saga hidden "},
+		admin.Admin: {"signal parcel.reviewed of saga order-17 /sagas/order-17", "resume of saga " + in.Run + " /sagas/" + in.Run, "pause of saga order-17 /sagas/order-17"},
+	} {
+		found, _, err := admin.New(b, admin.Config{Show: []admin.Rule{{Type: "*", Keys: shown}}}).Activity(t.Context(), boss, "", 10)
+		clitest.Must(t, err)
+		var got []string
+		for _, e := range found {
+			got = append(got, e.On+" "+e.Path)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("keys shown to %q: %q", shown, got)
+		}
+	}
 }
