@@ -94,7 +94,7 @@ func putOffSaysWhy(e *env) {
 	})
 	e.sendKeys("order/1", "order/2", "order/3")
 	for key, want := range map[string]string{
-		"order/1": "the payment is pending: snoozed for 10ms", "order/2": "unavailable: the bank is closed", "order/3": "snoozed for 10ms",
+		"order/1": "the payment is pending: snoozed for 10ms", "order/2": "the bank is closed", "order/3": "snoozed for 10ms",
 	} {
 		e.until(key+" was put off a few times", func() bool { return len(j.ids(key)) > 3 })
 		h, parked, err := held.New(e).ShowHeld(e.ctx, "r", key, 10)
