@@ -113,8 +113,11 @@ release-check: programs ## install the modules and the binary from an empty fold
 	@$(BIN)/release check $(VERSION)
 
 .PHONY: modules
-modules: programs ## a module proxy with the modules as a release has them, into dist/modules: VERSION=v0.1.0
+modules: ## a module proxy with the modules as a release has them, into dist/modules: VERSION=v0.1.0
+	@echo "building what writes them (a minute the first time)"
+	@$(BUILD) -o $(BIN)/ ./itest/cmd/release
 	@$(BIN)/release modules $(VERSION)
+	@echo "dist/modules has the modules as $(VERSION)"
 
 .PHONY: dist
 dist: programs ## binaries for all platforms with checksums, SBOMs and licenses: VERSION=v0.1.0, into dist
