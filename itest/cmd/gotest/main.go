@@ -179,7 +179,7 @@ func parts(flags []string, packages []listed) []part {
 	}
 	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
 	// Without the race detector, tests share with the programs (make programs) what was compiled.
-	all := []part{{append(sharing(plain, 2), "-trimpath"), []string{"CGO_ENABLED=0"}, without}, {sharing(flags, 3), nil, with}}
+	all := []part{{append(sharing(plain, 2), "-trimpath"), []string{"CGO_ENABLED=0"}, without}, {sharing(flags, 2), nil, with}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 

@@ -48,7 +48,6 @@ var slow = []string{
 	"/relay/internal/schedule",
 	"/cmd/postrider/internal/cli/relay",
 	"/saga",
-	"/bench/inbox",
 	"/cmd/postrider/internal/cli/pages",
 	"/cmd/postrider/internal/demo",
 	"/cmd/postrider/internal/cli/demo",
