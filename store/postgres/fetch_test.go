@@ -143,7 +143,7 @@ func TestFetchCostsWhatItReturns(t *testing.T) {
 		}
 		// 8 partitions × 10 rows, plus one descent into each segment's indexes per partition, one level deeper with more rows, plus
 		// pages that no vacuum has visited yet on a busy server. Reading all rows would touch a thousand pages or more.
-		if s, l := buffers(t, small), buffers(t, large); l > s+400 {
+		if s, l := buffers(t, small), buffers(t, large); l > s+800 {
 			t.Errorf("generic %v: a fetch from an old cursor touched %d pages, with 60,000 rows more %d", generic, s, l)
 		}
 	}
