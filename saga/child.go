@@ -79,7 +79,7 @@ func (e *Engine[Tx]) child(ctx context.Context, tx Tx, t *transition, c machine.
 		return one(wishMessage(e.Topic(), c.Child.ID, machine.WishAnswer, parent))
 	}
 	return one(endedMessage(e.Topic(), parent, &machine.Reply{Outcome: machine.OutcomeRefused, Refusal: Refusal{
-		Reason: "key", Text: fmt.Sprintf("instance %s of saga %s runs with the key %q", existing.ID, existing.Saga, c.Child.Key),
+		Reason: "key", Text: fmt.Sprintf("run %s of saga %s has the key of the instance to start", existing.Run, existing.Saga),
 	}}))
 }
 

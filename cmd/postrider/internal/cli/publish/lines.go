@@ -55,7 +55,7 @@ func (l *lineLoader) run(ctx context.Context, in io.Reader) error {
 		text, err := readLine(r)
 		if errors.Is(err, io.EOF) {
 			if l.options.fromLine > n { // n is what follows the last line
-				return program.Usagef("--from-line %d is behind the end: there are %s", l.options.fromLine, output.Plural(n-1, "line"))
+				return program.Usagef("--from-line %d is past the end: there are %s", l.options.fromLine, output.Plural(n-1, "line"))
 			}
 			return l.flush(ctx)
 		}
