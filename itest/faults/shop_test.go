@@ -34,6 +34,7 @@ type shopWorld struct {
 	brokerDir string
 	listen    map[string]string // the address of each service
 	lease     time.Duration
+	stdin     *os.File // of the services, which end when it does
 	stopped   chan struct{}
 	running   sync.WaitGroup
 
@@ -65,9 +66,15 @@ func TestShopCrash(t *testing.T) { //nolint:tparallel // one shop after the othe
 const longLease = 15 * time.Second
 
 func openShop(t *testing.T, lease time.Duration) *shopWorld {
+	t.Helper()
+	stdin, open, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(stdin.Close(), open.Close()) })
 	return &shopWorld{
-		postgresWorld: newPostgresWorld(t), brokerDir: t.TempDir(), listen: make(map[string]string), lease: lease, stopped: make(chan struct{}),
-		processes: make(map[string]*process.Process), placed: make(map[string]shop.Status),
+		postgresWorld: newPostgresWorld(t), brokerDir: t.TempDir(), listen: make(map[string]string), lease: lease, stdin: stdin,
+		stopped: make(chan struct{}), processes: make(map[string]*process.Process), placed: make(map[string]shop.Status),
 	}
 }
 
@@ -90,6 +97,9 @@ func (w *shopWorld) crashes(customers int, wait bool) {
 	happened := w.disturb(loadTime(t, 12*time.Second), faults, func(happened int) bool { return happened >= len(faults) })
 	end()
 	placed()
+	if t.Failed() { // nothing that follows would end
+		t.FailNow()
+	}
 	w.calm()
 	tally := w.audit()
 	t.Logf("%d faults; %d orders shipped worth %s, %d cancelled, %s refunded", happened, tally.Shipped, tally.Charged, tally.Cancelled, tally.Refunded)
@@ -139,7 +149,7 @@ func (w *shopWorld) supervise(name string) {
 		w.t.Fatal(err)
 	}
 	command := process.Command{
-		Name: name, Path: program, Log: filepath.Join(w.dir, name+".log"), Args: []string{
+		Name: name, Path: program, Log: filepath.Join(w.dir, name+".log"), Stdin: w.stdin, Args: []string{
 			"demo", "shop", "--service", name, "--store", w.schemaOf(name) + "&schema=shop_" + name, "--publisher", w.broker.URL, "--stream", "SHOP",
 			"--listen", w.listen[name], "--seed", "1", "--step-timeout", "15s", "--deadline", "60s", "--undo-timeout", "5s", "--undo-attempts", "1000",
 			"--lease-ttl", w.lease.String(),
@@ -275,11 +285,16 @@ func (w *shopWorld) order(ctx context.Context, customers int, waiting bool) (wai
 // their deadlines.
 func (w *shopWorld) calm() {
 	w.t.Helper()
-	w.place(w.random, shop.Cancelled)
+	if w.place(w.random, shop.Cancelled) == "" {
+		w.t.FailNow()
+	}
 	id := ""
 	w.awaitEnd("an order is shipped without faults", func() string {
 		if id == "" {
 			id = w.place(w.random, shop.Shipped)
+		}
+		if id == "" {
+			w.t.FailNow()
 		}
 		var o shop.OrderView
 		if err := w.request(http.MethodGet, "/orders/"+id, nil, &o); err != nil {

@@ -34,6 +34,8 @@ type Command struct {
 	// Env is added to this process's environment. Dir is the working directory, "" for this process's.
 	Env []string
 	Dir string
+	// Stdin is the standard input, empty if nil.
+	Stdin *os.File
 	// User runs the process as another user; nil for the current one.
 	User *syscall.Credential
 	// Log is the file to which standard output and standard error are appended.
@@ -66,6 +68,9 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Dir = c.Dir
+	if c.Stdin != nil { // a nil *os.File in an interface is not nil
+		cmd.Stdin = c.Stdin
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = stopLimit // grandchildren may hold the output open
 	cmd.SysProcAttr = &syscall.SysProcAttr{
