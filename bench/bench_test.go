@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	watersql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
-
 	"github.com/postrider/postrider/bench/internal/report"
 	"github.com/postrider/postrider/internal/servertest"
 )
@@ -185,17 +183,6 @@ func TestPayloads(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(`{"order": "1"}`), &job); err == nil {
 		t.Error("a job without a number was read")
-	}
-}
-
-func TestQueueAdapterDeletesWhatWasAcknowledged(t *testing.T) {
-	t.Parallel()
-	q := &queueAdapter{batch: 3, read: []int64{4, 6, 7}}
-	if got := q.AckMessageQuery("", watersql.Row{Offset: 6}, "").Args[0].([]int64); !slices.Equal(got, []int64{4, 6}) {
-		t.Errorf("deletes %v", got)
-	}
-	if q.SelectQuery("", "", q); len(q.read) != 0 {
-		t.Errorf("still has %v", q.read)
 	}
 }
 

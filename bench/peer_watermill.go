@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	watersql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	watersql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -21,6 +20,9 @@ import (
 
 // watermillTopic is the topic, part of the table names.
 const watermillTopic = "orders"
+
+// queueTable is the table of the queue schema, whose default name is that of the other one.
+const queueTable = `"watermill_queue_` + watermillTopic + `"`
 
 // watermillSchema is one of the two schemas.
 type watermillSchema struct {
@@ -40,93 +42,34 @@ func watermillDefault(batch int, poll time.Duration) watermillSchema {
 	}
 }
 
-// watermillQueue returns the queue schema.
+// watermillQueue returns the queue schema, with rows deleted when they are acknowledged.
 func watermillQueue(batch int, poll time.Duration) watermillSchema {
-	q := &queueAdapter{batch: batch}
-	return watermillSchema{name: fmt.Sprintf("Watermill, queue schema, batch %d", batch), schema: q, offsets: q, poll: poll}
-}
-
-// queueAdapter is the queue schema with deletion on acknowledgement. It was added in version 4 of watermill-sql, which
-// the module proxy does not have; this makes version 3 run the same statements: select the oldest rows for update, and
-// delete them by number when the last of them has been acknowledged.
-type queueAdapter struct {
-	batch int
-	read  []int64 // numbers of the rows read since the last acknowledgement
-}
-
-const queueTable = `"watermill_queue_` + watermillTopic + `"`
-
-// SchemaInitializingQueries implements both adapters.
-func (*queueAdapter) SchemaInitializingQueries(string) []watersql.Query {
-	return []watersql.Query{{Query: `create table if not exists ` + queueTable + ` (
-		"offset" serial primary key,
-		"uuid" varchar(36) not null,
-		"payload" json default null,
-		"metadata" json default null,
-		"acked" boolean not null default false,
-		"created_at" timestamp with time zone not null default current_timestamp)`}}
-}
-
-// InsertQuery implements watersql.SchemaAdapter.
-func (*queueAdapter) InsertQuery(_ string, msgs message.Messages) (watersql.Query, error) {
-	var args []any
-	var rows []string
-	for _, m := range msgs {
-		metadata, err := json.Marshal(m.Metadata)
-		if err != nil {
-			return watersql.Query{}, err
-		}
-		n := len(args)
-		rows = append(rows, fmt.Sprintf("($%d,$%d,$%d)", n+1, n+2, n+3))
-		args = append(args, m.UUID, []byte(m.Payload), metadata)
+	table := func(string) string { return queueTable }
+	return watermillSchema{
+		name:    fmt.Sprintf("Watermill, queue schema, batch %d", batch),
+		schema:  watersql.PostgreSQLQueueSchema{SubscribeBatchSize: batch, GenerateMessagesTableName: table},
+		offsets: watersql.PostgreSQLQueueOffsetsAdapter{DeleteOnAck: true, GenerateMessagesTableName: table}, poll: poll,
 	}
-	return watersql.Query{Query: "insert into " + queueTable + " (uuid, payload, metadata) values " + strings.Join(rows, ","), Args: args}, nil
 }
 
-// SelectQuery implements watersql.SchemaAdapter.
-func (q *queueAdapter) SelectQuery(string, string, watersql.OffsetsAdapter) watersql.Query {
-	q.read = q.read[:0]
-	return watersql.Query{Query: fmt.Sprintf(`select "offset", uuid, payload, metadata from %s where acked = false order by "offset" limit %d for update`,
-		queueTable, q.batch)}
-}
-
-// UnmarshalMessage implements watersql.SchemaAdapter.
-func (q *queueAdapter) UnmarshalMessage(row watersql.Scanner) (r watersql.Row, err error) {
-	if err := row.Scan(&r.Offset, &r.UUID, &r.Payload, &r.Metadata); err != nil {
-		return r, err
+// tables are the tables of the schema.
+func (s watermillSchema) tables() ([]string, error) {
+	messages, err := s.schema.SchemaInitializingQueries(watersql.SchemaInitializingQueriesParams{Topic: watermillTopic})
+	if err != nil {
+		return nil, err
 	}
-	r.Msg = message.NewMessage(string(r.UUID), r.Payload)
-	if r.Metadata != nil {
-		err = json.Unmarshal(r.Metadata, &r.Msg.Metadata)
+	offsets, err := s.offsets.SchemaInitializingQueries(watersql.OffsetsSchemaInitializingQueriesParams{Topic: watermillTopic})
+	if err != nil {
+		return nil, err
 	}
-	q.read = append(q.read, r.Offset)
-	return r, err
-}
-
-// SubscribeIsolationLevel implements watersql.SchemaAdapter.
-func (*queueAdapter) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelRepeatableRead }
-
-// AckMessageQuery implements watersql.OffsetsAdapter.
-func (q *queueAdapter) AckMessageQuery(_ string, last watersql.Row, _ string) watersql.Query {
-	acked := q.read[:0:0]
-	for _, offset := range q.read {
-		if offset <= last.Offset {
-			acked = append(acked, offset)
+	var names []string
+	for _, q := range append(messages, offsets...) {
+		if _, after, found := strings.Cut(strings.ToLower(q.Query), "create table if not exists "); found {
+			names = append(names, strings.Fields(after)[0])
 		}
 	}
-	return watersql.Query{Query: `delete from ` + queueTable + ` where "offset" = any($1)`, Args: []any{acked}}
+	return names, nil
 }
-
-// ConsumedMessageQuery, NextOffsetQuery and BeforeSubscribingQueries implement watersql.OffsetsAdapter.
-func (*queueAdapter) ConsumedMessageQuery(string, watersql.Row, string, []byte) watersql.Query {
-	return watersql.Query{}
-}
-
-// NextOffsetQuery implements watersql.OffsetsAdapter.
-func (*queueAdapter) NextOffsetQuery(string, string) watersql.Query { return watersql.Query{} }
-
-// BeforeSubscribingQueries implements watersql.OffsetsAdapter.
-func (*queueAdapter) BeforeSubscribingQueries(string, string) []watersql.Query { return nil }
 
 // watermillPeer is one schema in a bundle's database.
 type watermillPeer struct {
@@ -147,14 +90,14 @@ func newWatermill(ctx context.Context, b *bundle, set watermillSchema) (*watermi
 }
 
 func (p *watermillPeer) subscriber() (*watersql.Subscriber, error) {
-	return watersql.NewSubscriber(p.db, watersql.SubscriberConfig{
+	return watersql.NewSubscriber(watersql.BeginnerFromStdSQL(p.db), watersql.SubscriberConfig{
 		SchemaAdapter: p.set.schema, OffsetsAdapter: p.set.offsets, PollInterval: p.set.poll, ConsumerGroup: "",
 	}, watermill.NopLogger{})
 }
 
 // publish writes messages in a transaction, with a new publisher, as in Watermill's documentation.
 func (p *watermillPeer) publish(tx *sql.Tx, msgs ...*message.Message) error {
-	publisher, err := watersql.NewPublisher(tx, watersql.PublisherConfig{SchemaAdapter: p.set.schema}, watermill.NopLogger{})
+	publisher, err := watersql.NewPublisher(watersql.TxFromStdSQL(tx), watersql.PublisherConfig{SchemaAdapter: p.set.schema}, watermill.NopLogger{})
 	if err != nil {
 		return err
 	}
@@ -193,11 +136,12 @@ func (p *watermillPeer) placeOrder(ctx context.Context, i int, m *message.Messag
 
 // fill publishes n messages, 1,000 per transaction, after removing those of earlier runs.
 func (p *watermillPeer) fill(ctx context.Context, n int) error {
-	for _, q := range append(p.set.schema.SchemaInitializingQueries(watermillTopic), p.set.offsets.SchemaInitializingQueries(watermillTopic)...) {
-		table := strings.Fields(q.Query[strings.Index(strings.ToLower(q.Query), "exists ")+len("exists "):])[0]
-		if _, err := p.db.ExecContext(ctx, "truncate "+table); err != nil {
-			return err
-		}
+	tables, err := p.set.tables()
+	if err != nil {
+		return err
+	}
+	if _, err := p.db.ExecContext(ctx, "truncate "+strings.Join(tables, ", ")); err != nil {
+		return err
 	}
 	const chunk = 1000
 	for left := n; left > 0; left -= chunk {
@@ -209,7 +153,7 @@ func (p *watermillPeer) fill(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	_, err := p.db.ExecContext(ctx, "vacuum analyze")
+	_, err = p.db.ExecContext(ctx, "vacuum analyze")
 	return err
 }
 

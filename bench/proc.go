@@ -130,7 +130,7 @@ func moduleVersions() map[string]string {
 	for _, m := range info.Deps {
 		switch m.Path {
 		case "github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/riverqueue/river", "github.com/ThreeDotsLabs/watermill",
-			"github.com/ThreeDotsLabs/watermill-sql/v3", "modernc.org/sqlite":
+			"github.com/ThreeDotsLabs/watermill-sql/v4", "modernc.org/sqlite":
 			versions[m.Path] = m.Version
 		}
 	}
