@@ -45,8 +45,10 @@ func (*endless) Leave(context.Context, string, store.Owner) error        { retur
 func (*endless) LoadParked(context.Context, string, int, int64) (store.ParkedState, error) {
 	return store.ParkedState{}, nil
 }
-func (*endless) FindHeld(context.Context, string, []string) ([]string, error) { return nil, nil }
-func (*endless) Subscribe() (<-chan struct{}, func())                         { return nil, func() {} }
+func (*endless) FindHeld(context.Context, string, []store.LeaseRef, []string) (store.FoundHeld, error) {
+	return store.FoundHeld{}, nil
+}
+func (*endless) Subscribe() (<-chan struct{}, func()) { return nil, func() {} }
 func (*endless) Due(context.Context, string, store.DueRequest) (store.DueResult, error) {
 	return store.DueResult{Next: -1}, nil
 }

@@ -122,7 +122,8 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
 	r.observeDue(began, res.Runs, err)
 	if err == nil {
-		err = r.findHeld(bounded, view, func(yield func(int, string)) {
+		var lost []int
+		lost, err = r.findHeld(bounded, view, req.Leases, func(yield func(int, string)) {
 			for i := range res.Runs {
 				if run := &res.Runs[i]; run.Key == "" {
 					for j := range run.Entries {
@@ -131,6 +132,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 				}
 			}
 		})
+		res.Lost = append(res.Lost, lost...)
 	}
 	if err != nil {
 		return false, err

@@ -99,13 +99,7 @@ func (r *Relay) fetchRound(ctx context.Context, by observe.WokenBy) (found int, 
 	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
 	r.observeFetch(ctx, began, by, batches, err)
 	if err == nil {
-		err = r.findHeld(bounded, view, func(yield func(int, string)) {
-			for i := range batches {
-				for j := range batches[i].Entries {
-					yield(batches[i].Partition, batches[i].Entries[j].Message.Key)
-				}
-			}
-		})
+		err = r.findHeldOf(bounded, view, req, batches)
 	}
 
 	r.mu.Lock()
@@ -122,6 +116,27 @@ func (r *Relay) fetchRound(ctx context.Context, by observe.WokenBy) (found int, 
 	found, again = r.admitFetched(batches, parts, view)
 	r.endRound(parts)
 	return found, again && r.freshRoom() >= r.sched.Fresh.WorthReading(), nil
+}
+
+// findHeldOf looks up the keys of batches that may be held. A batch whose lease is found not to hold is lost.
+func (r *Relay) findHeldOf(ctx context.Context, view *schedule.View, req store.FetchRequest, batches []store.Batch) error {
+	leases := make([]store.LeaseRef, len(req.Partitions))
+	for i := range req.Partitions {
+		leases[i] = req.Partitions[i].LeaseRef
+	}
+	lost, err := r.findHeld(ctx, view, leases, func(yield func(int, string)) {
+		for i := range batches {
+			for j := range batches[i].Entries {
+				yield(batches[i].Partition, batches[i].Entries[j].Message.Key)
+			}
+		}
+	})
+	for i := range batches {
+		if slices.Contains(lost, batches[i].Partition) {
+			batches[i] = store.Batch{Partition: batches[i].Partition, Lost: true}
+		}
+	}
+	return err
 }
 
 // observeFetch tells the observer about a read of the log.

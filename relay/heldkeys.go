@@ -2,8 +2,11 @@ package relay
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/postrider/postrider/relay/internal/schedule"
+	"github.com/postrider/postrider/store"
 )
 
 func (r *Relay) beginView() *schedule.View {
@@ -18,29 +21,30 @@ func (r *Relay) endView(v *schedule.View) {
 	r.sched.EndView(v)
 }
 
-// findHeld looks up the keys of messages that were read, if they may be held and are not in memory.
-func (r *Relay) findHeld(ctx context.Context, v *schedule.View, keysOf func(yield func(partition int, key string))) error {
-	unknown := make(map[string]struct{})
+// findHeld looks up the keys of messages that were read under leases, if they may be held and are not in memory. It returns the
+// partitions whose lease does not hold: nothing is known of their keys.
+func (r *Relay) findHeld(ctx context.Context, v *schedule.View, leases []store.LeaseRef, keysOf func(yield func(partition int, key string))) (
+	lost []int, err error,
+) {
+	unknown, of := make(map[string]struct{}), make(map[int]bool)
 	r.mu.Lock()
 	keysOf(func(partition int, key string) {
 		if p := r.partitions[partition]; p != nil && p.MayHold(key) {
-			unknown[key] = struct{}{}
+			unknown[key], of[partition] = struct{}{}, true
 		}
 	})
 	r.mu.Unlock()
 	if len(unknown) == 0 {
-		return nil
+		return nil, nil
 	}
-	keys := make([]string, 0, len(unknown))
-	for key := range unknown {
-		keys = append(keys, key)
-	}
-	found, err := r.store.FindHeld(ctx, r.cfg.Name, keys)
+	keys := slices.Collect(maps.Keys(unknown))
+	leases = slices.DeleteFunc(slices.Clone(leases), func(l store.LeaseRef) bool { return !of[l.Partition] })
+	found, err := r.store.FindHeld(ctx, r.cfg.Name, leases, keys)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v.Found(found)
-	return nil
+	v.Found(found.Keys)
+	return found.Lost, nil
 }

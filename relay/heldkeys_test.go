@@ -181,3 +181,47 @@ func TestHeldKeysThroughAView(t *testing.T) {
 		b.wantNothingLeft(r)
 	})
 }
+
+// TestHeldKeysAfterAFailover: between a fetch and the look for held keys, the database fails over to a server that has not seen the
+// keys held. It says that they are not; their second messages do not overtake the first.
+func TestHeldKeysAfterAFailover(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var failOver, failedOver atomic.Bool
+		b := &bundle{t: t}
+		b.store = memory.New(memory.Config{Partitions: 4, Unsynced: 100, Fault: func(op string, done bool) error {
+			if op == "FindHeld" && !done && failOver.CompareAndSwap(true, false) {
+				failedOver.Store(b.store.CrashLosing(100) > 0)
+			}
+			return nil
+		}})
+		j := &journal{}
+		r := b.relay(relay.Config{MaxHeldKeys: 1})
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if !failedOver.Load() {
+				return postrider.Retry(time.Hour, errBoom)
+			}
+			return j.take(ctx, m)
+		})
+		b.start(r)
+		keys := keysIn(0, 8)
+		first := b.msgs(keys...)
+		for _, m := range first { // one after another: those that the relay works on stay in memory
+			b.publish(m)
+			pass(time.Second)
+		}
+		second := b.msgs(keys...)
+		failOver.Store(true)
+		b.publish(second...)
+		pass(2 * time.Hour)
+		if !failedOver.Load() {
+			t.Fatal("the relay did not look for held keys, or nothing was lost")
+		}
+		for i, key := range keys {
+			if got := j.of(key); len(got) == 0 || got[0] != first[i].ID || got[len(got)-1] != second[i].ID {
+				t.Errorf("key %s: delivered %v, want %s before %s", key, got, first[i].ID, second[i].ID)
+			}
+		}
+		b.wantNothingLeft(r)
+	})
+}

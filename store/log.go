@@ -21,9 +21,10 @@ type Log interface {
 	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position. For a consumer, it
 	// returns no sequences.
 	LoadParked(ctx context.Context, relay string, partition int, position int64) (ParkedState, error)
-	// FindHeld returns those of keys that are held for a relay, in any order. A relay keeps up to MaxHeldKeys held keys in memory, not
-	// counting those that it is working on, and looks up the others when it reads messages.
-	FindHeld(ctx context.Context, relay string, keys []string) ([]string, error)
+	// FindHeld says which of keys are held for a relay. A relay keeps up to MaxHeldKeys held keys in memory, not counting those that it
+	// is working on, and looks up the others when it reads messages. The keys are those of messages of the leased partitions. Whether
+	// the leases hold is read with the keys: of another server, after a failover, another state of the keys would be no answer.
+	FindHeld(ctx context.Context, relay string, leases []LeaseRef, keys []string) (FoundHeld, error)
 	// Settle records outcomes, each settlement atomically. It is fenced: a settlement is applied if its lease holds and its
 	// Number is one more than that of the last settlement applied to the partition.
 	//
@@ -109,6 +110,14 @@ type Entry struct {
 	// Key), and the message is dead-lettered. The relay itself checks the limits of Message.Validate. The times of Message are
 	// in the years 1 to 9999.
 	Err error
+}
+
+// FoundHeld is what FindHeld found.
+type FoundHeld struct {
+	// Keys are the keys that are held, in any order.
+	Keys []string
+	// Lost are partitions whose lease does not hold. What Keys says of their keys means nothing.
+	Lost []int
 }
 
 // Listener is implemented by stores in which other processes publish. Each relay runs Listen for its lifetime; what it finds is

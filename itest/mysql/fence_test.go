@@ -209,6 +209,9 @@ func TestCopyOfAnIncarnationDoesNotCount(t *testing.T) {
 	if settle(t, promoted, settlement(lease, 2)) {
 		t.Error("settled on the promoted replica under the lease of its source")
 	}
+	if held, err := promoted.FindHeld(t.Context(), "r", []store.LeaseRef{lease.Ref()}, []string{"k"}); err != nil || len(held.Lost) != 1 {
+		t.Errorf("keys looked up on the promoted replica under the lease of its source: %+v, %v; want it lost", held, err)
+	}
 	if l, ok := acquire(t, promoted, "b", time.Second, false); ok {
 		t.Errorf("leased at once although the former holder may be at work: %+v", l)
 	}

@@ -115,12 +115,13 @@ func testNothingIsDone(t *testing.T, replace func(*testing.T, file)) {
 	st := store.Settlement{Token: ref.Token, Number: 1, DeliveredCount: 1}
 	_, fetch := s.Fetch(t.Context(), "r", request(leases, 1))
 	_, due := s.Due(t.Context(), "r", store.DueRequest{Leases: []store.LeaseRef{ref}, Runs: 1, RunLength: 1, MaxBytes: 1})
+	_, find := s.FindHeld(t.Context(), "r", []store.LeaseRef{ref}, []string{"k"})
 	_, commit := s.CommitSettled(t.Context(), tx, "r", st)
 	_, settled := s.Settle(t.Context(), "r", []store.Settlement{st})
 	_, heartbeat := s.Heartbeat(t.Context(), "r", store.Owner{ID: "a"}, time.Hour)
 	_, acquire := s.Acquire(t.Context(), "r", store.Owner{ID: "a"}, claim(8, time.Hour))
 	for call, err := range map[string]error{
-		"fetch": fetch, "due": due, "commit settled": commit, "settle": settled, "heartbeat": heartbeat, "acquire": acquire,
+		"fetch": fetch, "due": due, "find held": find, "commit settled": commit, "settle": settled, "heartbeat": heartbeat, "acquire": acquire,
 		"decide": held.New(s).Apply(t.Context(), "r", ref, "d"),
 	} {
 		if !errors.Is(err, store.ErrReplaced) {

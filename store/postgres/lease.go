@@ -78,6 +78,16 @@ const holdingSQL = `
 select l.partition::int4 from {leases} l join unnest($2::int2[], $3::text[]) as i (partition, token) using (partition, token)
 where l.relay = $1::text and ` + heldSQL
 
+// lost returns the partitions of leases that do not hold.
+func lost(leases []store.LeaseRef, holding map[int]bool) (partitions []int) {
+	for _, l := range leases {
+		if !holding[l.Partition] {
+			partitions = append(partitions, l.Partition)
+		}
+	}
+	return partitions
+}
+
 func readHolding(results pgx.BatchResults) (map[int]bool, error) {
 	rows, err := results.Query()
 	if err != nil {

@@ -220,12 +220,7 @@ func readDue(results pgx.BatchResults, req store.DueRequest) (store.DueResult, e
 		return store.DueResult{}, err
 	}
 	defer rows.Close()
-	r := dueReader{req: req, decoder: newDecoder(rows), out: store.DueResult{Next: -1, Decisions: decisions}}
-	for _, l := range req.Leases {
-		if !holding[l.Partition] {
-			r.out.Lost = append(r.out.Lost, l.Partition)
-		}
-	}
+	r := dueReader{req: req, decoder: newDecoder(rows), out: store.DueResult{Next: -1, Decisions: decisions, Lost: lost(req.Leases, holding)}}
 	err = r.read()
 	return r.out, err
 }

@@ -43,7 +43,7 @@ func (n names) expand(sql string) string { return qualify(n.replacer.Replace(sql
 type statements struct {
 	open, written                                                    string
 	fetch, flush, due, parkedState, lastSequence                     string
-	heartbeat, begin, acquire, release, leave, holding               string
+	heartbeat, begin, acquire, release, leave, holding, findHeld     string
 	oneAcquirer, register, noteIncarnation, restoreLeases            string
 	newFilter, useFilter, fenceOthers, filters, countUnrouted        string
 	move, fence, parkFromLog, parkAgain, deadFromLog, deadFromParked string
@@ -61,7 +61,7 @@ func newStatements(n names, bound string) statements {
 		fetch: n.expand(fetchSQL), flush: n.expand(flushSQL), due: n.expand(dueSQL), parkedState: n.expand(parkedStateSQL),
 		lastSequence: n.expand(lastSequenceSQL),
 		applied:      n.expand(appliedSQL), notHeld: n.expand(notHeldSQL), noneMissing: n.expand(noneMissingSQL),
-		openDecisions: n.expand(openDecisionsSQL), holding: n.expand(holdingSQL), oneAcquirer: n.expand(oneAcquirerSQL), register: n.expand(registerSQL),
+		openDecisions: n.expand(openDecisionsSQL), holding: n.expand(holdingSQL), findHeld: n.expand(findHeldSQL), oneAcquirer: n.expand(oneAcquirerSQL), register: n.expand(registerSQL),
 		newFilter: n.expand(newFilterSQL), useFilter: n.expand(useFilterSQL), fenceOthers: n.expand(fenceOthersSQL),
 		filters: n.expand(filtersSQL), countUnrouted: n.expand(countUnroutedSQL),
 		noteIncarnation: n.expand(noteIncarnationSQL), restoreLeases: n.expand(restoreLeasesSQL),

@@ -101,8 +101,8 @@ func (l *line) LoadParked(ctx context.Context, name string, partition int, posit
 	return through(l, "LoadParked", func() (store.ParkedState, error) { return l.database.LoadParked(ctx, name, partition, position) })
 }
 
-func (l *line) FindHeld(ctx context.Context, name string, keys []string) ([]string, error) {
-	return through(l, "FindHeld", func() ([]string, error) { return l.database.FindHeld(ctx, name, keys) })
+func (l *line) FindHeld(ctx context.Context, name string, leases []store.LeaseRef, keys []string) (store.FoundHeld, error) {
+	return through(l, "FindHeld", func() (store.FoundHeld, error) { return l.database.FindHeld(ctx, name, leases, keys) })
 }
 
 func (l *line) Settle(ctx context.Context, name string, s []store.Settlement) (store.Settled, error) {

@@ -12,6 +12,7 @@ import (
 var heldTests = []test{
 	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed, statements: true},
 	{name: "HeldKeysAreFoundAmongOthers", run: heldKeysAreFound, statements: true},
+	{name: "HeldKeysAreFoundUnderLeases", run: foundHeldNeedsLeases, statements: true},
 	{name: "HeldKeyIsShownWithItsMessages", run: heldKeyIsShown},
 	{name: "RetryMakesTheKeyDue", run: retryMakesDue},
 	{name: "RetryIsRefusedWhileTheKeyWaitsForADecision", run: retryRefused},
@@ -65,6 +66,14 @@ func heldKeysAreListed(e *env) {
 	}
 }
 
+// refs returns the references to all of the worker's leases.
+func (w *worker) refs() (refs []store.LeaseRef) {
+	for p := range w.leases {
+		refs = append(refs, w.ref(p))
+	}
+	return refs
+}
+
 func heldKeysAreFound(e *env) {
 	one, two := e.worker("one", "a"), e.worker("two", "a")
 	one.hold("order/1", 1, time.Hour)
@@ -75,10 +84,31 @@ func heldKeysAreFound(e *env) {
 		{[]string{"order/2", "order/3", "Order/1", "order/9", "order/1", "order/1 "}, []string{"order/1", "order/2"}},
 		{[]string{"order/3"}, nil},
 	} {
-		got, err := e.FindHeld(e.ctx, "one", c.asked)
+		got, err := e.FindHeld(e.ctx, "one", one.refs(), c.asked)
 		e.must(err, "find held keys")
-		slices.Sort(got)
-		e.wantIDs("held keys", got, c.want)
+		slices.Sort(got.Keys)
+		e.wantIDs("held keys", got.Keys, c.want)
+		if len(got.Lost) > 0 {
+			e.t.Errorf("partitions %v count as lost, but one holds them", got.Lost)
+		}
+	}
+}
+
+func foundHeldNeedsLeases(e *env) {
+	one := e.worker("r", "a")
+	one.hold("order/1", 1, time.Hour)
+	mine, stranger := one.ref(e.partition("order/1")), one.ref((e.partition("order/1")+1)%len(one.leases))
+	stranger.Token = store.NewToken()
+	got, err := e.FindHeld(e.ctx, "r", []store.LeaseRef{stranger, mine}, []string{"order/1"})
+	e.must(err, "find held keys")
+	if e.wantIDs("held keys", got.Keys, []string{"order/1"}); !slices.Equal(got.Lost, []int{stranger.Partition}) {
+		e.t.Errorf("partitions %v count as lost, want %d, whose token is another", got.Lost, stranger.Partition)
+	}
+	one.takeOver("b")
+	got, err = e.FindHeld(e.ctx, "r", []store.LeaseRef{mine}, []string{"order/1"})
+	e.must(err, "find held keys")
+	if !slices.Equal(got.Lost, []int{mine.Partition}) {
+		e.t.Errorf("partitions %v count as lost, want %d, which another process has taken over", got.Lost, mine.Partition)
 	}
 }
 
