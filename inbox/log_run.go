@@ -53,21 +53,24 @@ type logRun[Tx any] struct {
 	began      time.Time     // of the session
 }
 
-// loop reads until the run ends.
-func (r *logRun[Tx]) loop() {
+// loop reads until the run ends. A failure is logged, and those that follow at once are not.
+func (r *logRun[Tx]) loop(follow func() error) {
 	defer close(r.done)
 	for failures := 0; r.ctx.Err() == nil; {
-		err := r.follow()
+		began := time.Now()
+		err := follow()
 		switch {
 		case r.ctx.Err() != nil:
 			return
 		case errors.Is(err, store.ErrLeaseLost):
 			r.end()
 			return
-		case errors.Is(err, errReplaced), errors.Is(err, store.ErrPositionMoved):
+		case errors.Is(err, errReplaced):
 			failures = 0
 			attempt.Sleep(r.ctx, sourceRetryMin) // servers may not agree yet about which of them is authoritative
 			continue
+		case time.Since(began) > sourceRetryMax: // it has worked
+			failures = 0
 		}
 		if failures++; failures == 1 {
 			r.src.c.cfg.Logger.Warn("consumer cannot read a partition of its log and keeps trying", "consumer", r.src.c.cfg.Name,

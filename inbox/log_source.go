@@ -130,7 +130,7 @@ func (s *logSource[Tx]) assign() {
 		run := &logRun[Tx]{src: s, part: p, lease: lease, done: make(chan struct{})}
 		run.ctx, run.end = context.WithCancel(s.ctx)
 		s.runs[p.Name] = run
-		s.running.Go(run.loop)
+		s.running.Go(func() { run.loop(run.follow) })
 	}
 }
 

@@ -1,7 +1,10 @@
 package inbox
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +71,35 @@ func TestPositionsAreReportedAgain(t *testing.T) {
 		time.Sleep(reportAgain)
 		if r.report(); log.told != 2 {
 			t.Errorf("the broker was told %d times, want again after %s", log.told, reportAgain)
+		}
+	})
+}
+
+// TestEveryOutageOfAPartitionIsLogged: also that another process moves the position again and again, and a failure after the partition has
+// been read for a while. Failures that follow at once are not.
+func TestEveryOutageOfAPartitionIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &Consumer[any]{cfg: ConsumerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		r := &logRun[any]{src: &logSource[any]{c: c}, ctx: ctx, end: cancel, done: make(chan struct{})}
+		sessions := []time.Duration{0, 0, 0, time.Hour, 0, time.Hour}
+		began := time.Now()
+		r.loop(func() error {
+			if len(sessions) == 0 {
+				cancel()
+				return nil
+			}
+			time.Sleep(sessions[0])
+			sessions = sessions[1:]
+			return store.ErrPositionMoved
+		})
+		if n := strings.Count(log.String(), store.ErrPositionMoved.Error()); n != 3 {
+			t.Errorf("%d failures are logged, want 3:\n%s", n, &log)
+		}
+		if waited := time.Since(began) - 2*time.Hour; waited > 3*time.Second {
+			t.Errorf("waited %s between sessions; the wait begins anew after a session of an hour", waited)
 		}
 	})
 }
