@@ -24,9 +24,10 @@ help: ## list the targets
 check: gofmt gofix vet lint prose test ## everything that must hold: the static checks and all tests
 
 .PHONY: check-fast
-check-fast: programs ## gofmt, go vet and tests of what differs from BASE (main) and of what imports it
+check-fast: ## gofmt, go vet and quick tests of what differs from BASE (main) and of what imports it
+	@$(BUILD) -o $(BIN)/ ./itest/cmd/gotest ./itest/cmd/withservers
 	@$(MAKE) --no-print-directory gofmt
-	@changed=$$($(BIN)/gotest -changed $(BASE) -list); if [ -n "$$changed" ]; then go vet $$changed; fi
+	@changed=$$($(BIN)/gotest -changed $(BASE) -list -short); if [ -n "$$changed" ]; then CGO_ENABLED=0 go vet -trimpath $$changed; fi
 	@$(BIN)/withservers $(BIN)/gotest -changed $(BASE) -short -timeout=10m work
 
 .PHONY: test

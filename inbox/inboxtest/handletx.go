@@ -43,6 +43,9 @@ func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
+			if strings.Contains(s.name, "AtAny") { // each at every step
+				h.notInShort(t)
+			}
 			h.tx(t, s.run)
 		})
 	}

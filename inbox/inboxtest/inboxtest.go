@@ -8,6 +8,7 @@ package inboxtest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -55,6 +56,9 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
+			if !slices.Contains([]string{"Effect", "Parking", "Versions"}, group.name) { // the others depend little on the database
+				h.notInShort(t)
+			}
 			for _, s := range group.tests {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
@@ -62,6 +66,14 @@ func Run[Tx any](t *testing.T, h Harness[Tx]) {
 				})
 			}
 		})
+	}
+}
+
+// notInShort skips under go test -short what takes long in real time.
+func (h Harness[Tx]) notInShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() && !h.Bubble {
+		t.Skip("left out by -short, except in virtual time")
 	}
 }
 

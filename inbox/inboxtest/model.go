@@ -51,6 +51,7 @@ func (h Harness[Tx]) histories(t *testing.T, history func(t *testing.T, seed uin
 		history(t, seed)
 		return
 	}
+	h.notInShort(t)
 	count := int64(h.Histories)
 	if count == 0 {
 		count = 20

@@ -167,10 +167,10 @@ func (w *shopWorld) supervise(name string) {
 			w.mu.Unlock()
 			select {
 			case <-w.stopped:
-				_ = p.Kill()
 				if w.t.Failed() {
-					w.t.Logf("%s wrote:\n%s", name, p.Tail())
+					showService(w.t, p, command)
 				}
+				_ = p.Kill()
 				return
 			case <-p.Done():
 				<-time.After(100 * time.Millisecond)

@@ -44,6 +44,9 @@ type Kit[Tx any] struct {
 
 // Run runs every scenario on a store, unless Kit.Again chooses.
 func Run[Tx any](t *testing.T, k Kit[Tx]) {
+	if testing.Short() && !k.Bubble {
+		t.Skip("left out by -short, except in virtual time")
+	}
 	all := scenarios[Tx]()
 	for _, name := range again {
 		if all[name] == nil {

@@ -138,6 +138,7 @@ func (m *transactionModel) nested(ctx context.Context) {
 // compares every answer and what the database has in the end.
 func TestInTxModel(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	for _, mode := range []string{"cache_statement", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

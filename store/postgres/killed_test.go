@@ -103,6 +103,7 @@ func (p *publishers) end() {
 // end. No publisher notices, and a later relay delivers everything, in order per key.
 func TestPublishingWhileMaintenanceIsKilled(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	for _, kind := range []string{"cut", "sent and cut", "terminated", "cancelled", "paused"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -108,6 +108,7 @@ func relayAndConsumer(t *testing.T, store *postgres.Store, logger *slog.Logger,
 // default: three transactions run at once, and the heartbeats do not wait for them.
 func TestSmallPool(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	const messages, took = 120, 150 * time.Millisecond
 	b := setupWith(t, dsn(t), postgres.Config{Partitions: 4}, 4)
 	b.insertMessages(t, messages)
@@ -197,6 +198,7 @@ func take(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 // TestIdleLimit: the server ends handlers' transactions that wait too long for a statement, but not those of users.
 func TestIdleLimit(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	const limit = "show idle_in_transaction_session_timeout"
 	b, ctx := setup(t, postgres.Config{IdleTimeout: 2 * time.Minute}), t.Context()
 	unlimited := one[string](t, b.pool, limit)
@@ -301,6 +303,7 @@ func TestAttemptTimeoutBelowIdleLimit(t *testing.T) {
 // still takes over the partition.
 func TestConnectionCutBeforeSync(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	for name, lock := range map[string]string{
 		"settlement": "select from %s where relay = 'r' for key share",
 		"grant":      "select pg_advisory_xact_lock(hashtextextended(%s::text || 'r', 2))",

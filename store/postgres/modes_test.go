@@ -29,11 +29,11 @@ func withParam(t testing.TB, dsn, name, value string) string {
 	return u.String()
 }
 
-// notInShort skips what repeats the contract over another way to the server.
+// notInShort skips what repeats the contract over another way to the server, and what takes long: faults, load and models.
 func notInShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("the contract over one way to the server must do")
+		t.Skip("left out by -short")
 	}
 }
 

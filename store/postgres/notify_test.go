@@ -211,6 +211,7 @@ func TestListenOnDB(t *testing.T) {
 // nothing behind in the pooler's connections, and looks for new sequences.
 func TestListenOverPgBouncer(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := setup(t, postgres.Config{})
 	var log bytes.Buffer
 	config := b.config

@@ -60,6 +60,7 @@ func (b *bundle) another(t *testing.T, p *pause) *postgres.Store {
 // operation is carried out, once.
 func TestPausedProcessStopsNoSettlement(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	for name, c := range map[string]struct {
 		dead, parked int // expected in the end
 		decide       func(ctx context.Context, s *postgres.Store) error

@@ -60,6 +60,7 @@ func TestPlantedFunctionsAreCalledUnqualified(t *testing.T) {
 // TestPublishWithPlanted: whoever publishes, in any way, calls no planted function, and the transaction keeps its search path.
 func TestPublishWithPlanted(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := clonedFrom(t, kind{partitions: 4, before: plantedSQL}, dsn(t), postgres.Config{Partitions: 4}, 4)
 	ctx := t.Context()
 	messages := func() []*postrider.Message {

@@ -97,6 +97,7 @@ func (b *bundle) transition(ctx context.Context, runs []string, edit func(c *sto
 // attempt then finds room.
 func TestOrdinaryTransitionsStayHOT(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // statistics are those of one connection
 	runs := b.createSagas(t, sagaStarts(500))
 	const rounds = 10

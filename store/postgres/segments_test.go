@@ -151,6 +151,7 @@ func TestSegmentsAreAheadOfPublishers(t *testing.T) {
 // TestSegmentsAreFew: there are few segments, however long messages are kept and however long a relay delivers nothing.
 func TestSegmentsAreFew(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := setup(t, postgres.Config{SegmentFor: time.Minute})
 	publish := fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'm', 't', 'x')", b.table("log"))
 	b.exec(t, publish)
@@ -353,6 +354,7 @@ func TestClocksDoNotStopPublishing(t *testing.T) {
 // TestTimeoutOfTheRoleDefersMaintenance: a statement_timeout that is not ours ends a statement that waits for a lock.
 func TestTimeoutOfTheRoleDefersMaintenance(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := setup(t, postgres.Config{SegmentFor: time.Hour})
 	old := b.past(t, 5, 10)
 	b.deliverAll(t, "r", b.lease(t, "r"))

@@ -13,6 +13,7 @@ import (
 // than it counts, and says that there are at least as many.
 func TestStatusOfALongBacklog(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := cloned(t, dsn(t), postgres.Config{Partitions: 8}, 1) // statistics are those of one connection
 	b.leaseAll(t, "r")
 	b.leaseAll(t, "s")
@@ -48,6 +49,7 @@ func TestStatusOfALongBacklog(t *testing.T) {
 // TestStatusOfManyDeadLetters: a relay without dead letters does not read those of another one to find its oldest.
 func TestStatusOfManyDeadLetters(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	b := cloned(t, dsn(t), postgres.Config{Partitions: 1}, 1) // statistics are those of one connection
 	b.leaseAll(t, "a")
 	b.leaseAll(t, "b")

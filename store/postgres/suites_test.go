@@ -36,11 +36,13 @@ func TestTxStore(t *testing.T) {
 
 func TestTxStoreWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	storetest.HandleTx(t, inboxFeatures, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
 }
 
 func TestTxStoreOverPgBouncer(t *testing.T) {
 	t.Parallel()
+	notInShort(t)
 	storetest.HandleTx(t, inboxFeatures, harness(withParam(t, startPgBouncer(t), "default_query_exec_mode", "exec")))
 }
 

@@ -38,6 +38,7 @@ func Model[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		s.history(t, seed)
 		return
 	}
+	s.notInShort(t)
 	count := int64(f.Histories)
 	if count == 0 {
 		count = 25

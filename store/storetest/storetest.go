@@ -114,6 +114,17 @@ var (
 	}
 )
 
+// longGroups are about processes that die, load and brokers that are slow.
+var longGroups = []string{"ReplayOrder", "Processes", "Throughput", "Broker"}
+
+// notInShort skips under go test -short what takes long in real time.
+func (s *suite) notInShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() && !s.features.Bubble {
+		t.Skip("left out by -short, except in virtual time")
+	}
+}
+
 // Run runs the suite.
 func Run[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 	newSuite(f, h).runGroups(t, contractTests)
@@ -144,6 +155,9 @@ func (s *suite) runGroups(t *testing.T, groups []group, whole ...string) {
 func (s *suite) runGroup(t *testing.T, g group, whole bool) {
 	t.Run(g.name, func(t *testing.T) {
 		t.Parallel()
+		if slices.Contains(longGroups, g.name) {
+			s.notInShort(t)
+		}
 		for _, test := range g.tests {
 			if s.features.Again && !test.statements && !whole {
 				continue

@@ -11,7 +11,8 @@
 //	gotest -changed main [-list] [flag ...]
 //
 // tests the packages whose files differ from a Git revision, including new files, and the packages that import one of
-// these; with -list, it prints them instead. It succeeds when there are none.
+// these; with -list, it prints them instead. It succeeds when there are none. With -short, it leaves out the importers that are slow or
+// test whole programs, and names them.
 package main
 
 import (
@@ -50,12 +51,17 @@ func run(args []string) (good bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	var left []listed
 	if revision != "" {
 		files, err := changedFiles(revision)
 		if err != nil {
 			return false, err
 		}
-		all = affected(all, files)
+		changed, importers := affected(all, files)
+		if slices.Contains(flags, "-short") {
+			importers, left = quick(importers)
+		}
+		all = slices.Concat(changed, importers)
 	}
 	if listOnly {
 		for _, p := range all {
@@ -63,8 +69,11 @@ func run(args []string) (good bool, err error) {
 		}
 		return true, nil
 	}
+	for _, p := range left {
+		fmt.Println("left to make test:", p.ImportPath)
+	}
 	if revision != "" && len(all) == 0 {
-		fmt.Printf("no package with tests differs from %s\n", revision)
+		fmt.Printf("no package with tests to run differs from %s\n", revision)
 		return true, nil
 	}
 	return test(flags, longFirst(all))
@@ -148,8 +157,8 @@ var raceless = slices.Concat([]string{
 	"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest", "/itest/release", "/itest/docs",
 	"/itest/deploy", "/itest/languages", "/itest/libraries", "/itest/web", "/bench/internal/report", "/examples/stacks",
 	"/examples/shop", "/telemetry/internal/scenario",
-}, commands("audit", "dead", "demo", "doctor", "erase", "explain", "held", "inbox", "legalhold", "maintain", "migrate", "outbox", "output", "pages", "parked",
-	"program", "publish", "purge", "redrive", "replay", "route", "saga", "starter", "status"))
+}, commands("audit", "dead", "demo", "doctor", "erase", "explain", "health", "held", "inbox", "legalhold", "maintain", "mcp", "migrate", "outbox", "output", "pages", "parked",
+	"program", "publish", "purge", "redrive", "replay", "route", "saga", "starter", "status", "tail"))
 
 // divided are packages that run both with and without the race detector. Build tags leave out the tests that need it not.
 var divided = []string{"/itest/sqlite", "/itest/mysql", "/store/postgres", "/cmd/postrider/internal/shopdemo"}
@@ -161,10 +170,13 @@ func commands(names ...string) (paths []string) {
 	return paths
 }
 
+// Without the race detector, tests share with the programs (make programs) what was compiled.
+var likePrograms, withoutC = []string{"-trimpath"}, []string{"CGO_ENABLED=0"}
+
 // parts divides the packages between one run without the race detector and one with it, if the flags have it.
 func parts(flags []string, packages []listed) []part {
 	if !slices.Contains(flags, "-race") {
-		return []part{{sharing(flags, 3), nil, packages}}
+		return []part{{append(sharing(flags, 3), likePrograms...), withoutC, packages}}
 	}
 	var without, with []listed
 	for _, p := range packages {
@@ -178,8 +190,7 @@ func parts(flags []string, packages []listed) []part {
 		}
 	}
 	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
-	// Without the race detector, tests share with the programs (make programs) what was compiled.
-	all := []part{{append(sharing(plain, 2), "-trimpath"), []string{"CGO_ENABLED=0"}, without}, {sharing(flags, 2), nil, with}}
+	all := []part{{append(sharing(plain, 2), likePrograms...), withoutC, without}, {sharing(flags, 2), nil, with}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 

@@ -123,25 +123,45 @@ func changedFiles(revision string) ([]string, error) {
 	return files, nil
 }
 
-// affected are the packages with tests that contain one of the files or import a package that does. Documentation belongs
-// to the packages that check it.
-func affected(all []listed, files []string) []listed {
+// affected are the packages with tests that contain one of the files, and those that import one of these. Documentation belongs to
+// the packages that check it.
+func affected(all []listed, files []string) (changed, importers []listed) {
 	byDir := make(map[string]listed)
 	for _, p := range all {
 		byDir[p.Dir] = p
 	}
-	changed := make(map[string]bool)
+	differs := make(map[string]bool)
 	for _, file := range files {
 		if p, ok := holder(byDir, file); ok {
-			changed[p.ImportPath] = true
+			differs[p.ImportPath] = true
 		}
 	}
 	pages := slices.ContainsFunc(files, func(file string) bool { return filepath.Ext(file) == ".md" })
-	return slices.DeleteFunc(slices.Clone(all), func(p listed) bool {
-		uses := slices.ContainsFunc(slices.Concat(p.Imports, p.TestImports, p.XTestImports), func(i string) bool { return changed[i] })
-		checks := pages && slices.Contains(documented, p.ImportPath)
-		return !p.tested() || !changed[p.ImportPath] && !uses && !checks
-	})
+	for _, p := range all {
+		switch {
+		case !p.tested():
+		case differs[p.ImportPath], pages && slices.Contains(documented, p.ImportPath):
+			changed = append(changed, p)
+		case slices.ContainsFunc(slices.Concat(p.Imports, p.TestImports, p.XTestImports), func(i string) bool { return differs[i] }):
+			importers = append(importers, p)
+		}
+	}
+	return changed, importers
+}
+
+// quick are the packages that answer within a minute together: neither slow nor a test of whole programs, of which each links all
+// clients. The others are left to a run of all tests.
+func quick(importers []listed) (chosen, left []listed) {
+	for _, p := range importers {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		whole := slices.ContainsFunc([]string{"/cmd/", "/itest/", "/examples/", "/bench"}, func(dir string) bool { return strings.HasPrefix(path, dir) })
+		if whole || slices.Contains(slow, path) {
+			left = append(left, p)
+		} else {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen, left
 }
 
 // holder returns the package of a file: a Go file's folder; for another file, which the package may embed or read in

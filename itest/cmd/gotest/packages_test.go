@@ -70,12 +70,25 @@ func TestAffected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, p := range affected(all, tt.file) {
+			changed, importers := affected(all, tt.file)
+			for _, p := range slices.Concat(changed, importers) {
 				got = append(got, p.ImportPath[len(module):])
 			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestQuick(t *testing.T) {
+	t.Parallel()
+	pkg := func(path string) listed { return listed{ImportPath: module + path} }
+	chosen, left := quick([]listed{pkg("/held"), pkg("/itest/docs"), pkg("/cmd/postrider/internal/backend"), pkg(slow[2]), pkg("/bench"), pkg("/config")})
+	if len(chosen) != 2 || chosen[0].ImportPath != module+"/held" || chosen[1].ImportPath != module+"/config" {
+		t.Errorf("chose %v", chosen)
+	}
+	if len(left) != 4 {
+		t.Errorf("left %v, want the slow package and those of whole programs", left)
 	}
 }

@@ -45,7 +45,7 @@ func TestPublishRefuses(t *testing.T) {
 		"--aggregate-version counts from 1, is 0":                        {"--type", "t", "--aggregate-version", "0"},
 		"--deliver-after must not be negative, is -5m0s":                 {"--type", "t", "--deliver-after", "-5m"},
 		"nothing was published: ":                                        {"--type", strings.Repeat("t", 5000)},
-		"--from-line 99 is past the end: there are 2 lines":            {"--file", clitest.WriteFile(t, `{"type":"t"}`+"\n"+`{"type":"t"}`+"\n"), "--from-line", "99"},
+		"--from-line 99 is past the end: there are 2 lines":              {"--file", clitest.WriteFile(t, `{"type":"t"}`+"\n"+`{"type":"t"}`+"\n"), "--from-line", "99"},
 		"--batch goes with --file":                                       {"--type", "t", "--batch", "3"},
 		"--key describes a single message":                               {"--file", "-", "--key", "k"},
 		"--continue-on-error and --rejects go":                           {"--file", "-", "--continue-on-error"},
