@@ -186,7 +186,15 @@ func paymentsDown[Tx any](w *world[Tx]) {
 		w.Errorf("%d sagas without payments took up to %s", len(fresh), took)
 	}
 	if !w.kit.Bubble { // some undos are repeated meanwhile
-		w.await("repeated undos", func() bool { return w.undos("order 0") > 2 })
+		w.await("repeated undos", func() bool {
+			repeated := 0
+			for i := range n {
+				if w.undos(fmt.Sprint("order ", i)) > 2 {
+					repeated++
+				}
+			}
+			return repeated > scaled(w, 50, 5)
+		})
 	}
 	w.run("cards", []string{"cards"}, func(r *relay.Relay) error { return w.newParticipant(w.store, w.box).Relay(r) })
 	waits := make(map[time.Duration]bool)
