@@ -171,12 +171,20 @@ func at(cursors []store.Cursor, position int64) []store.Cursor {
 // probe reads records after a position. Messages may be committed before the position meanwhile; if a partition has so
 // many of them that nothing else fits, probe repeats.
 func (r *Reader) probe(ctx context.Context, position int64, reached func(store.Entry) bool) (bool, error) {
+	_, places := placerOf(r.store)
 	for {
-		cursors, err := r.present(ctx)
+		cursors, err := make([]store.Cursor, len(r.cursors)), error(nil)
+		if places { // without what is missing before the position, nothing is late
+			for i := range cursors {
+				cursors[i].Position = position
+			}
+		} else if cursors, err = r.present(ctx); err == nil {
+			cursors = at(cursors, position)
+		}
 		if err != nil {
 			return false, err
 		}
-		batches, err := r.fetch(ctx, at(cursors, position), probeLimit)
+		batches, err := r.fetch(ctx, cursors, probeLimit)
 		if err != nil {
 			return false, err
 		}

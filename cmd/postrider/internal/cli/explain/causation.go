@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
+	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/inspect"
 )
 
@@ -18,6 +21,19 @@ type stores struct {
 	*backend.Outbox
 	name   string
 	others []inspect.Source
+}
+
+// withStores opens the selected store, and the others when they are needed.
+func (p commands) withStores(cmd *cobra.Command, f func(stores) error) error {
+	c, logger, err := p.Load()
+	if err != nil {
+		return err
+	}
+	return p.WithStoreOf(cmd, func(b *backend.Outbox, s config.Store, _ *slog.Logger) error {
+		others := backend.OthersOf(c, s, logger)
+		defer others.Close()
+		return f(stores{b, b.StoreName(s), others.Sources()})
+	})
 }
 
 // explanation is what --json writes.

@@ -27,16 +27,16 @@ func TestExplainFindsCausesAndEffects(t *testing.T) {
 		clitest.PublishID(t, shop, "order/2")
 		clitest.DeadLetterOne(t, billing, "to-nats")
 
-		out := clitest.OK(t, "explain", paid, "--store", "shop", "--config", config)
+		out := clitest.OK(t, "explain", paid, "--thorough", "--store", "shop", "--config", config)
 		clitest.Contains(t, out, "caused by\n  "+requested+"  ", "in  billing  dead letter 1 in billing\n  "+order+"  ", "\ncaused\n  mine  ", "\n    "+deep+"  ")
 		clitest.Lacks(t, out, "not complete")
-		clitest.Contains(t, clitest.OK(t, "explain", "mine", "--store", "shop", "--config", config), "caused by\n  "+paid)
+		clitest.Contains(t, clitest.OK(t, "explain", "mine", "--thorough", "--store", "shop", "--config", config), "caused by\n  "+paid)
 		out = clitest.OK(t, "explain", order, "--store", "shop", "--config", partly, "--thorough")
 		clitest.Contains(t, out, "caused\n  "+requested, "not complete\n  Store stock cannot be read: ", "none.db")
 		clitest.Lacks(t, out, "caused by", "to search longer")
 
 		var e struct{ Causation inspect.Causation }
-		out = clitest.OK(t, "explain", paid, "--json", "--store", "shop", "--config", partly)
+		out = clitest.OK(t, "explain", paid, "--thorough", "--json", "--store", "shop", "--config", partly)
 		clitest.Must(t, json.Unmarshal([]byte(out), &e))
 		if c := e.Causation; len(c.Causes) != 2 || c.Causes[0].ID != order || c.Causes[1].Store != "billing" || len(c.Effects) != 1 || c.Effects[0].Effects[0].ID != deep ||
 			c.Message.Key != "payment/1" || c.Message.CorrelationID != "p-1" || c.Complete || c.Incomplete[0].Reason != inspect.GapUnreachable {
@@ -68,9 +68,9 @@ func TestExplainReadsTheLogByItsIndex(t *testing.T) {
 		cause := publish("", 1)[0]
 		publish("", 300)
 		effect := publish(cause, 1)[0]
-		out := clitest.OK(t, "explain", cause, "--store", url)
+		out := clitest.OK(t, "explain", cause, "--thorough", "--store", url)
 		clitest.Contains(t, out, "\ncaused\n  "+effect)
 		clitest.Lacks(t, out, "not complete")
-		clitest.Contains(t, clitest.OK(t, "explain", effect, "--store", url), "caused by\n  "+cause)
+		clitest.Contains(t, clitest.OK(t, "explain", effect, "--thorough", "--store", url), "caused by\n  "+cause)
 	})
 }

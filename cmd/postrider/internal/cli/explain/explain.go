@@ -76,22 +76,7 @@ github.com/postrider/postrider/inspect lists the states and fields.`,
 			if o.thorough && o.id == "" {
 				return program.Usagef("--thorough needs a message ID: it searches for causes and effects")
 			}
-			c, logger, err := p.Load()
-			if err != nil {
-				return err
-			}
-			s, err := p.SelectStore(c)
-			if err != nil {
-				return err
-			}
-			b, err := backend.Open(cmd.Context(), s, logger)
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			others := backend.OthersOf(c, s, logger)
-			defer others.Close()
-			return p.explain(cmd.Context(), stores{b, b.StoreName(s), others.Sources()}, o)
+			return p.withStores(cmd, func(in stores) error { return p.explain(cmd.Context(), in, o) })
 		},
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "explain this `key`")
