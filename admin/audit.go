@@ -83,6 +83,9 @@ type audited struct {
 	failed func(error)
 }
 
+// Unwrap returns the store itself, for those who read its log.
+func (a audited) Unwrap() any { return a.Store }
+
 // Change implements store.Records.
 func (a audited) Change(ctx context.Context, op store.Operation, f func(store.Writer) error) error {
 	err := a.Store.Change(ctx, op, f)

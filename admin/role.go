@@ -112,6 +112,7 @@ var permissions = map[Action]permission{
 	"Doctor":          {Viewer, "Seeing the health", true},
 	"Find":            {Viewer, "Searching", true},
 	"Message":         {Viewer, "Seeing a message", true},
+	"Causation":       {Viewer, "Seeing what caused a message", true},
 	"Key":             {Viewer, "Seeing a key", true},
 	"Causes":          {Viewer, "Seeing dead letters", true},
 	"DeadLetters":     {Viewer, "Seeing dead letters", true},

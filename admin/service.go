@@ -27,6 +27,8 @@ type Store interface {
 type Config struct {
 	// Name is the name of the store for people, e.g. "shop".
 	Name string
+	// Others are further stores in which Causation searches, e.g. those of other services. Show applies to them too.
+	Others []inspect.Source
 	// Show says what of payloads and headers is shown. Without a rule for a type, nothing is.
 	Show []Rule
 	// Target is how old the oldest undelivered message of a relay may be; an older one is a problem. Default: DefaultTarget.
@@ -57,6 +59,7 @@ type Service struct {
 	changes  atomic.Int64 // made through this service
 	revoked  revocations
 	examined examined
+	chains   chains
 }
 
 // New returns the service of a store.
@@ -70,7 +73,10 @@ func New(s Store, c Config) *Service {
 	if c.AuditFailed != nil {
 		s = audited{s, c.AuditFailed}
 	}
-	return &Service{store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}, examined: examined{turn: make(chan struct{}, 1)}}
+	return &Service{
+		store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}, examined: examined{turn: make(chan struct{}, 1)},
+		chains: chains{turn: make(chan struct{}, 1), kept: make(map[chainOf]chain)},
+	}
 }
 
 // Name is the name of the store.

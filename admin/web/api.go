@@ -191,6 +191,7 @@ func (h *Handler) readRoutes() []apiRoute {
 		{"GET", "/messages/{id}", "Message", "Where a message is, why, and what happens next.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
 			return s.Message(c.r.Context(), c.p, c.path("id"))
 		}},
+		{"GET", "/messages/{id}/causation", "Causation", "What caused a message and what it caused, in all configured stores. If the answer is not complete, it says why; search=thorough reads more of the logs.", causationParameters, nil, inspect.Causation{}, h.apiCausation},
 		{"GET", "/keys/{key}", "Key", "What blocks a key at each relay and consumer.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
 			return s.Key(c.r.Context(), c.p, c.path("key"))
 		}},

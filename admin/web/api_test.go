@@ -94,6 +94,8 @@ func TestDescription(t *testing.T) {
 		switch path {
 		case "/messages/{id}":
 			concrete += s.shop.Dead
+		case "/messages/{id}/causation":
+			concrete = "/messages/" + s.shop.Dead + "/causation"
 		case "/sagas/{id}":
 			concrete += "fulfilment-4711"
 		case "/redrives/{number}", "/reviews/{id}":

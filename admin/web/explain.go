@@ -110,6 +110,7 @@ type messageData struct {
 	Events   []event
 	// Decide is the relay at which the message waits by itself, "" if it does at none.
 	Decide   string
+	Chain    causationData
 	Payload  []admin.Segment
 	HiddenBy string
 }
@@ -134,6 +135,7 @@ func (h *Handler) message(w http.ResponseWriter, r *http.Request, p admin.Princi
 			d.Places, d.Unknown = known, strings.Join(names, ", ")
 		}
 		d.sentence()
+		d.Chain = h.causation(r, p, e.Message.ID)
 		d.Events = timeline(e)
 		for i := range d.Events {
 			if d.Events[i].Path != "" {

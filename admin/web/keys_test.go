@@ -40,6 +40,8 @@ func (s *site) arguments(path string, p admin.Principal) []map[string]string {
 		return []map[string]string{{"key": held[0].Key}}
 	case "/messages/{id}":
 		return []map[string]string{{"id": held[0].MessageID}, {"id": s.shop.Delivered}, {"id": s.shop.Dead}}
+	case "/messages/{id}/causation":
+		return []map[string]string{{"id": s.shop.Delivered}, {"id": s.shop.Dead}, {"id": s.shop.Dead, "search": "thorough"}}
 	case "/relays/{relay}":
 		return []map[string]string{{"relay": "to-hook"}, {"relay": "orders-view"}}
 	case "/dead/{number}":

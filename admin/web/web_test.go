@@ -44,7 +44,16 @@ func serve(t *testing.T, hostile bool, c web.Config, rules ...admin.Rule) *site 
 	t.Helper()
 	shop, err := webtest.New(t.Context(), hostile)
 	must(t, err)
-	s := &site{t: t, shop: shop, service: admin.New(shop, admin.Config{Name: "shop", Show: rules})}
+	s := serveService(t, admin.New(shop, admin.Config{Name: "shop", Show: rules}), c)
+	s.shop = shop
+	return s
+}
+
+// serveService serves the administration of another store than the shop.
+func serveService(t *testing.T, service *admin.Service, c web.Config) *site {
+	t.Helper()
+	s := &site{t: t, service: service}
+	var err error
 	s.handler, err = web.New(s.service, c)
 	must(t, err)
 	s.server = httptest.NewServer(s.handler)

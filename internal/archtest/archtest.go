@@ -63,7 +63,7 @@ var rules = []rule{
 	{"telemetry/internal/scenario", []string{"*"}}, // a system to try alerts with
 	{"telemetry", []string{".", "store", "observe", "relay", "inbox", "saga"}},
 	// These may use everything, ignoring tests.
-	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor"}},
+	{"admin/web/webtest", []string{".", "store", "store/memory", "deadletter", "doctor", "inspect"}},
 	{"admin", []string{".", "internal", "store", "deadletter", "doctor", "held", "inspect", "pause", "saga", "docs"}}, // the pages serve the manual
 	{"docs", nil},
 	{"cmd", []string{"*"}},

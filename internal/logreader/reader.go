@@ -31,6 +31,25 @@ type Placer interface {
 	CursorAt(ctx context.Context, position int64) (store.Cursor, error)
 }
 
+// wrapper is a store around another one, whose further methods it hides.
+type wrapper interface {
+	Unwrap() any
+}
+
+// placerOf returns the Placer of a store, or of what it wraps.
+func placerOf(s any) (Placer, bool) {
+	for {
+		if p, ok := s.(Placer); ok {
+			return p, true
+		}
+		w, ok := s.(wrapper)
+		if !ok {
+			return nil, false
+		}
+		s = w.Unwrap()
+	}
+}
+
 const (
 	// readLimit and readBytes limit what one call of Next holds in memory.
 	readLimit, readBytes = 500, 4 << 20
@@ -97,8 +116,22 @@ func from(ctx context.Context, store Store, reached func(first store.Entry) bool
 			low = middle + 1
 		}
 	}
-	if p, ok := r.store.(Placer); ok {
-		c, err := p.CursorAt(ctx, low)
+	return r.place(ctx, low)
+}
+
+// After returns a reader positioned after the message with a sequence, which must have been read from the log. It needs no search.
+func After(ctx context.Context, s Store, sequence int64) (*Reader, error) {
+	r, err := FromOldest(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return r.place(ctx, sequence)
+}
+
+// place moves the reader behind a position that was taken.
+func (r *Reader) place(ctx context.Context, position int64) (*Reader, error) {
+	if p, ok := placerOf(r.store); ok {
+		c, err := p.CursorAt(ctx, position)
 		for i := range r.cursors {
 			r.cursors[i] = c
 		}
@@ -109,7 +142,7 @@ func from(ctx context.Context, store Store, reached func(first store.Entry) bool
 	if err != nil {
 		return nil, err
 	}
-	r.cursors = at(cursors, low)
+	r.cursors = at(cursors, position)
 	return r, nil
 }
 
@@ -138,12 +171,20 @@ func at(cursors []store.Cursor, position int64) []store.Cursor {
 // probe reads records after a position. Messages may be committed before the position meanwhile; if a partition has so
 // many of them that nothing else fits, probe repeats.
 func (r *Reader) probe(ctx context.Context, position int64, reached func(store.Entry) bool) (bool, error) {
+	_, places := placerOf(r.store)
 	for {
-		cursors, err := r.present(ctx)
+		cursors, err := make([]store.Cursor, len(r.cursors)), error(nil)
+		if places { // without what is missing before the position, nothing is late
+			for i := range cursors {
+				cursors[i].Position = position
+			}
+		} else if cursors, err = r.present(ctx); err == nil {
+			cursors = at(cursors, position)
+		}
 		if err != nil {
 			return false, err
 		}
-		batches, err := r.fetch(ctx, at(cursors, position), probeLimit)
+		batches, err := r.fetch(ctx, cursors, probeLimit)
 		if err != nil {
 			return false, err
 		}

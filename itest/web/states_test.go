@@ -87,6 +87,12 @@ func states(t *testing.T) map[string]state {
 	out["hidden-key"], out["hidden-message"] = state{hidden, "/keys/" + key}, state{hidden, "/messages/" + shop.shop.Dead}
 	viewer := as(t, admin.Viewer, shop.service)
 	out["viewer-dead-one"], out["viewer-activity"] = state{viewer, "/dead/2"}, state{viewer, "/activity"}
+	chain, err := webtest.NewChain(t.Context(), "order/42")
+	must(t, err)
+	keys := []admin.Rule{{Type: "*", Keys: admin.Viewer}}
+	everywhere := as(t, admin.Operator, admin.New(chain.Shop, admin.Config{Name: "shop", Others: chain.Others(true), Show: keys}))
+	partly := as(t, admin.Operator, admin.New(chain.Shop, admin.Config{Name: "shop", Others: chain.Others(false), Show: keys, Logger: slog.New(slog.DiscardHandler)}))
+	out["message-causes"], out["message-causes-incomplete"] = state{everywhere, "/messages/" + chain.Requested}, state{partly, "/messages/" + chain.Requested}
 	out["viewer-not-found"] = state{viewer, "/redrives/4711"}
 	return out
 }

@@ -251,7 +251,7 @@ func (s *Shop) consumer(suffix string) {
 	s.do(err)
 	var dead []store.DeadLetterRequest
 	for i := range 12 {
-		m := &postrider.Message{Type: "order.paid", Topic: "orders", Key: fmt.Sprintf("order/%d", i), CorrelationID: "fulfilment-4712", Payload: []byte(`{"number":1}`)}
+		m := &postrider.Message{Type: "order.paid", Topic: "orders", Key: fmt.Sprintf("order/%d", i), CorrelationID: "fulfilment-4712", CausationID: s.Delivered, Payload: []byte(`{"number":1}`)}
 		m.FillDefaults("shop", time.Now())
 		s.Dead = m.ID
 		dead = append(dead, store.DeadLetterRequest{

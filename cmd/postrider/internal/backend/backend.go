@@ -72,6 +72,9 @@ func Open(ctx context.Context, s config.Store, logger *slog.Logger) (*Outbox, er
 	return o, nil
 }
 
+// Unwrap returns the store itself, for those who read its log: stores of some databases have methods for that which Store has not.
+func (o *Outbox) Unwrap() any { return o.Store }
+
 // StoreName is a short name of the store for people: its own, or that of the database in its URL.
 func (o *Outbox) StoreName(s config.Store) string {
 	if s.Name != "" {

@@ -24,6 +24,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/mcpserver"
 	"github.com/postrider/postrider/config"
 	"github.com/postrider/postrider/doctor"
+	"github.com/postrider/postrider/inspect"
 )
 
 // Options describe a server.
@@ -36,7 +37,9 @@ type Options struct {
 	PrintTo   io.Writer
 	Version   string
 	// Checks, Command and AuditFailed are those of admin.Config.
-	Checks      []doctor.Check
+	Checks []doctor.Check
+	// Others are further stores of the configuration, in which causes and effects of messages are searched for.
+	Others      []inspect.Source
 	Command     func(line string) string
 	AuditFailed func(error)
 	// Publish publishes messages, with a source for those without one; nil if nobody may decide about sagas.
@@ -133,7 +136,7 @@ func Start(ctx context.Context, store backend.Store, o Options, logger *slog.Log
 	}
 	service := admin.New(store, admin.Config{
 		Name: o.Name, Show: Rules(o.Admin.Show), Checks: o.Checks, Command: o.Command, Publish: o.publish(), Logger: logger,
-		AuditFailed: o.AuditFailed,
+		AuditFailed: o.AuditFailed, Others: o.Others,
 	})
 	var agents http.Handler
 	handler, err := web.New(service, web.Config{

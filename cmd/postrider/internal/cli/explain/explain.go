@@ -23,7 +23,7 @@ import (
 // explainOptions are the options of explain: what to explain, and how to print it.
 type explainOptions struct {
 	id, key, relay string
-	json           bool
+	json, thorough bool
 }
 
 // Command returns the command.
@@ -48,6 +48,10 @@ A message is looked up in the parked messages, the dead letters and the log. An 
 that it is found at once; with another ID the log is read from its oldest message. Consumers read no log: of a consumer in
 the same database it shows what the consumer has parked or dead-lettered, and not what it has processed.
 
+At the end it shows what caused the message and what it caused, by the causation IDs of messages, in all stores of the
+configuration. Effects are read from the log, from the message on. If they were not searched for to the end, or a store
+cannot be read, it says so.
+
 In JSON, each relay and consumer is one of the places, with a state, what happens next (next.code) and the possible
 actions. Times are in RFC 3339, and fields that end in _seconds are durations in seconds. "go doc" of the Go package
 github.com/postrider/postrider/inspect lists the states and fields.`,
@@ -69,28 +73,36 @@ github.com/postrider/postrider/inspect lists the states and fields.`,
 			if len(args) == 1 {
 				o.id = args[0]
 			}
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.explain(cmd.Context(), b, o) })
+			if o.thorough && o.id == "" {
+				return program.Usagef("--thorough needs a message ID: it searches for causes and effects")
+			}
+			return p.withStores(cmd, func(in stores) error { return p.explain(cmd.Context(), in, o) })
 		},
 	}
 	cmd.Flags().StringVar(&o.key, "key", "", "explain this `key`")
 	cmd.Flags().StringVar(&o.relay, "relay", "", "explain how the relay or consumer with this `name` is doing")
 	p.CompleteFlag(cmd, "relay", program.Relays)
 	p.CompleteFlag(cmd, "key", program.HeldKeys(&o.relay))
+	cmd.Flags().BoolVar(&o.thorough, "thorough", false, "search longer for causes and effects: 50,000 messages and 3 s instead of 5,000 and 1 s")
 	cmd.Flags().BoolVar(&o.json, "json", false, "write JSON")
 	return cmd
 }
 
 // explain explains a message, a key or a relay.
-func (p commands) explain(ctx context.Context, b *backend.Outbox, o explainOptions) error {
-	var e inspect.Explanation
+func (p commands) explain(ctx context.Context, in stores, o explainOptions) error {
+	var e explanation
+	b := in.Outbox
 	var err error
 	switch {
 	case o.key != "":
-		e, err = inspect.Key(ctx, b.Store, o.key)
+		e.Explanation, err = inspect.Key(ctx, b.Store, o.key)
 	case o.relay != "":
-		e, err = inspect.Relay(ctx, b.Store, o.relay)
+		e.Explanation, err = inspect.Relay(ctx, b.Store, o.relay)
 	default:
-		e, err = inspect.Message(ctx, b.Store, o.id)
+		e.Explanation, err = inspect.Message(ctx, b.Store, o.id)
+	}
+	if err == nil && o.id != "" {
+		e.Causation, err = p.causation(ctx, in, o)
 	}
 	if errors.Is(err, inspect.ErrNotFound) {
 		return p.notFound(ctx, b, err)
@@ -103,9 +115,10 @@ func (p commands) explain(ctx context.Context, b *backend.Outbox, o explainOptio
 	}
 	switch {
 	case e.Key != nil:
-		p.writeKey(e)
+		p.writeKey(e.Explanation)
 	case e.Message != nil:
-		p.writeExplanation(e)
+		p.writeExplanation(e.Explanation)
+		p.writeCausation(e.Causation, in.name, o)
 	default:
 		p.writeRelay(e.Places[0])
 	}

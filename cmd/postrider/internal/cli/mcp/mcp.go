@@ -75,7 +75,11 @@ func (p commands) serve(cmd *cobra.Command, as admin.Role, url string) error {
 		return err
 	}
 	defer b.Close()
-	service := admin.New(b, admin.Config{Name: b.StoreName(s), Show: serving.Rules(c.Admin.Show), Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Logger: logger})
+	others := backend.OthersOf(c, s, logger)
+	defer others.Close()
+	service := admin.New(b, admin.Config{
+		Name: b.StoreName(s), Others: others.Sources(), Show: serving.Rules(c.Admin.Show), Checks: b.ConfiguredChecks(c, s), Command: p.Complete, Logger: logger,
+	})
 	reads, err := web.New(service, web.Config{Logger: logger})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/serving"
 	"github.com/postrider/postrider/config"
@@ -35,10 +36,16 @@ func (p commands) serveAdmin(ctx context.Context, c *config.Config, units []*uni
 	if err := o.Check(); err != nil {
 		return nil, program.Usagef("%v", err)
 	}
+	others := backend.OthersOf(c, s, logger)
+	o.Others = others.Sources()
 	server, err := serving.Start(ctx, b, o, logger)
 	if err != nil {
+		others.Close()
 		return nil, err
 	}
 	logger.Info("serving the administration", "url", server.URL, "store", b.Shown)
-	return server.Close, nil
+	return func() {
+		server.Close()
+		others.Close()
+	}, nil
 }

@@ -82,6 +82,9 @@ func (p commands) serve(cmd *cobra.Command, flags config.Admin, as role, printCo
 		return err
 	}
 	defer b.Close()
+	others := backend.OthersOf(c, s, logger)
+	defer others.Close()
+	o.Others = others.Sources()
 	o.Checks, o.Command, o.Publish = b.ConfiguredChecks(c, s), p.Complete, b.Publish
 	o.Name, o.Principal = b.StoreName(s), admin.Principal{Subject: p.Operator(), Role: cmp.Or(admin.Role(as), serving.DefaultRole(b))}
 	if _, terminal := p.Width(p.Stderr); terminal || printCode {
