@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -296,7 +297,13 @@ func TestCheckSegments(t *testing.T) {
 	for _, name := range strings.Split(last, ",")[1:] {
 		b.exec(t, "drop table "+b.config.Schema+"."+name)
 	}
-	b.finding(t, "db.maintenance", "log")
+	if f := b.finding(t, "db.maintenance", "log"); f.Fix[0].Command != "postrider relay" {
+		t.Errorf("the fix is %+v", f.Fix)
+	}
+	if _, err := b.Maintain(t.Context(), store.Retention{}); err != nil { // as every relay does as soon as it runs
+		t.Fatal(err)
+	}
+	b.gone(t, "db.maintenance", "log")
 }
 
 // TestCheckPooler needs PgBouncer in transaction mode.

@@ -4,8 +4,10 @@ package saga
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -115,9 +117,27 @@ func (p commands) filterFlags(cmd *cobra.Command, f *store.SagaFilter, selected 
 // page is how many instances are read at a time.
 const page = 500
 
+// aRun is what the engine makes.
+var aRun = regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+// checkRun refuses what cannot be the run after which a list continues. One that looks like a run may have been purged since.
+func checkRun(ctx context.Context, b *backend.Outbox, run string) error {
+	if run == "" || aRun.MatchString(run) {
+		return nil
+	}
+	i, err := b.ShowSaga(ctx, run)
+	if errors.Is(err, store.ErrNoSaga) || err == nil && i.Run != run {
+		return program.Usagef("--after %q: there is no such run", run)
+	}
+	return err
+}
+
 // list writes the instances that a filter selects, page by page.
 func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilter, after string, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "SAGA", "STATUS", "STARTED", "WAITS FOR")
+	if err := checkRun(ctx, b, after); err != nil {
+		return err
+	}
 	live, err := liveDefinitions(ctx, b)
 	if err != nil {
 		return err
