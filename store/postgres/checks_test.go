@@ -297,12 +297,9 @@ func TestCheckSegments(t *testing.T) {
 	for _, name := range strings.Split(last, ",")[1:] {
 		b.exec(t, "drop table "+b.config.Schema+"."+name)
 	}
-	if f := b.finding(t, "db.maintenance", "log"); f.Fix[0].Command != "postrider relay" {
-		t.Errorf("the fix is %+v", f.Fix)
-	}
-	if _, err := b.Maintain(t.Context(), store.Retention{}); err != nil { // as every relay does as soon as it runs
-		t.Fatal(err)
-	}
+	b.finding(t, "db.maintenance", "log")
+	// The fix: every relay maintains the log as soon as it runs.
+	eventually(t, func() bool { _, err := b.Maintain(t.Context(), store.Retention{}); return err == nil }, "maintenance fails")
 	b.gone(t, "db.maintenance", "log")
 }
 

@@ -82,7 +82,12 @@ func (p commands) listCommand() *cobra.Command {
 				return program.Usagef("--older-than must not be negative, is %s", f.OlderThan)
 			}
 			f.Status = selected.statuses()
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, f, after, limit, asJSON) })
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				if err := checkRun(cmd.Context(), b, after); err != nil {
+					return err
+				}
+				return p.list(cmd.Context(), b, f, after, limit, asJSON)
+			})
 		},
 	}
 	p.filterFlags(cmd, &f, &selected)
@@ -135,9 +140,6 @@ func checkRun(ctx context.Context, b *backend.Outbox, run string) error {
 // list writes the instances that a filter selects, page by page.
 func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilter, after string, limit int, asJSON bool) error {
 	t := output.NewTableUnless(asJSON, p.Stdout, "ID", "SAGA", "STATUS", "STARTED", "WAITS FOR")
-	if err := checkRun(ctx, b, after); err != nil {
-		return err
-	}
 	live, err := liveDefinitions(ctx, b)
 	if err != nil {
 		return err
