@@ -120,7 +120,7 @@ func (s *Service) shownEntry(ctx context.Context, p Principal, e Entry) Entry {
 	case e.Key == "":
 		return s.withoutNames(ctx, e)
 	}
-	e.On, e.Error = withoutKey(e.On, e.Key), withoutKey(e.Error, e.Key)
+	e.On, e.Error, e.Reason = withoutKey(e.On, e.Key), withoutKey(e.Error, e.Key), withoutKey(e.Reason, e.Key)
 	if e.Action == "Decide" || e.Action == "OperateSaga" || strings.Contains(e.Path, escape(e.Key)) {
 		e.Path = ""
 	}

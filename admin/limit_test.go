@@ -244,6 +244,30 @@ func TestSeveralParked(t *testing.T) {
 	}
 }
 
+// TestHolding: a relay whose held keys wait is not behind, for its backlog is on time, and does not deliver what it holds.
+func TestHolding(t *testing.T) {
+	t.Parallel()
+	one := store.Count{N: 1}
+	r := store.RelayStatus{Name: "to-nats", Parked: one, Held: one, OldestUndelivered: time.Second, Owners: []store.OwnerStatus{{Alive: true}}}
+	want := func(word admin.Word, when string) {
+		t.Helper()
+		if got := admin.StatusOf(r, time.Minute); got != word {
+			t.Errorf("%s: %s, want %s", when, got, word)
+		}
+	}
+	want(admin.Holding, "only a held key is left")
+	r.OldestUndelivered = time.Hour
+	want(admin.Holding, "and has been for an hour")
+	r.Parked = store.Count{}
+	want(admin.Holding, "and its message is a dead letter that waits for a decision")
+	r.Backlog, r.Age = one, time.Second
+	want(admin.Holding, "next to a backlog on time")
+	r.Age = 90 * time.Second
+	want(admin.Late, "next to a backlog that is late")
+	r.Backlog, r.Age, r.Held, r.Parked = store.Count{}, 0, store.Count{}, one
+	want(admin.Late, "when no key is held")
+}
+
 // TestWhatIsNotDueIsNotLate: a message whose delivery time has not come makes no relay late, however long it has been parked.
 func TestWhatIsNotDueIsNotLate(t *testing.T) {
 	t.Parallel()

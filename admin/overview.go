@@ -22,8 +22,9 @@ const (
 	Stalled    Word = "Stalled"          // live processes and undelivered messages, and nothing settled for two minutes, without a pause
 	Paused     Word = "Paused"           // an operator has paused it
 	Waiting    Word = "Waiting"          // its gate is closed in every process: what its handlers need is not available
-	Late       Word = "Behind"           // the oldest undelivered message is older than the target
+	Late       Word = "Behind"           // the oldest undelivered message is older than the target, and no held key explains it
 	Failing    Word = "Failing"          // more than 5% of the last five minutes' attempts failed
+	Holding    Word = "Holding"          // it holds keys, and everything else is on time
 	Delivering Word = "Delivering"       // it has something to deliver, or delivered something in the last minute
 	Idle       Word = "Idle"             // nothing to deliver
 )
@@ -46,7 +47,7 @@ func (w Word) Tone() Tone {
 		return Bad
 	case Waiting, Late, Failing:
 		return Warn
-	case Paused:
+	case Paused, Holding:
 		return Info
 	}
 	return Quiet
@@ -179,10 +180,12 @@ func (i *RelayInfo) word(target time.Duration) Word {
 		return Waiting
 	case i.Backlog.N > 0 && i.Age > stalledAfter && (settled < 0 || settled > stalledAfter):
 		return Stalled
-	case i.Oldest > target:
+	case i.Age > target, i.Oldest > target && i.RelayStatus.Held.N == 0:
 		return Late
 	case i.Attempts >= failingOf && i.FailedShare > failingFrom:
 		return Failing
+	case i.RelayStatus.Held.N > 0:
+		return Holding
 	case i.Waiting.N > 0, i.PerSecond > 0, i.PerSecond < 0 && settled >= 0 && settled < time.Minute && i.Delivered > 0:
 		return Delivering
 	}
@@ -289,8 +292,15 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 	case Late:
 		p.Text, p.Detail = i.Name+" is behind its target of "+Duration(target), aged+" · "+waiting
 		if held := i.RelayStatus.Held; held.N > 0 {
-			p.Detail += " · " + Number(held) + " held " + map[bool]string{true: "key", false: "keys"}[held.N == 1]
+			p.Detail += " · " + Number(held) + " held " + keys(held)
 		}
+	case Holding: // a key that is held for a moment is none
+		if i.Oldest <= target {
+			return p, false
+		}
+		held := i.RelayStatus.Held
+		p.Tone, p.Text = Warn, i.Name+" holds "+Number(held)+" "+keys(held)
+		p.Detail = "the longest for " + Duration(i.OldestHeld) + " · " + waiting
 	case Failing:
 		p.Text = fmt.Sprintf("%.0f%% of the attempts of %s fail", 100*i.FailedShare, i.Name)
 		p.Detail = fmt.Sprintf("of %d attempts in the last 5 min · %s", i.Attempts, waiting)
@@ -298,6 +308,13 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 		return p, false
 	}
 	return p, true
+}
+
+func keys(c store.Count) string {
+	if c.N == 1 && !c.AtLeast {
+		return "key"
+	}
+	return "keys"
 }
 
 // stillHappening is how long ago the newest dead letter of a cause is at most that is likely not the last one.

@@ -247,7 +247,7 @@ func toneMark(tone any) mark {
 }
 
 func wordMark(w admin.Word) mark {
-	icons := map[admin.Word]string{admin.Delivering: "check", admin.Idle: "dash", admin.Paused: "pause", admin.Waiting: "clock"}
+	icons := map[admin.Word]string{admin.Delivering: "check", admin.Idle: "dash", admin.Paused: "pause", admin.Waiting: "clock", admin.Holding: "clock"}
 	m := toneMark(w.Tone())
 	if icon := icons[w]; icon != "" {
 		m.Icon = icon

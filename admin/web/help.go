@@ -121,7 +121,7 @@ func (h *Handler) doc(w http.ResponseWriter, r *http.Request, p admin.Principal)
 // runbooks are those of problems and of findings of the doctor, by their status or check.
 var runbooks = map[string]string{
 	string(admin.NotRunning): "relay-not-running", string(admin.Down): "destination-down", string(admin.Stalled): "relay-stalled",
-	string(admin.Late): "delivery-late", "Failed for good": "dead-letters", "Likely still happening": "dead-letters", "Stuck": "sagas",
+	string(admin.Late): "delivery-late", string(admin.Holding): "held-keys", "Failed for good": "dead-letters", "Likely still happening": "dead-letters", "Stuck": "sagas",
 	"relay.no_process": "relay-not-running", "relay.unowned": "partition-unowned", "relay.stalled": "relay-stalled", "relay.held": "held-keys",
 	"relay.dead": "dead-letters", "route.untaken": "unrouted", "db.disk": "disk-filling", "db.maintenance": "maintenance", "destination": "destination-down",
 }

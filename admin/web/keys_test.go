@@ -153,7 +153,7 @@ func TestDecisionAboutAHiddenKey(t *testing.T) {
 }
 
 // TestRecordsWithoutTheirKey: entries of earlier versions do not say which key they name, and refused decisions name one too. Who does not see
-// keys gets no name from them, except those of runs and messages.
+// keys gets no name from them, except those of runs and messages; and not from a reason that names the key of its action.
 func TestRecordsWithoutTheirKey(t *testing.T) {
 	t.Parallel()
 	s := serve(t, false, web.Config{}, admin.Rule{Type: "*", Keys: admin.Operator})
@@ -169,6 +169,7 @@ func TestRecordsWithoutTheirKey(t *testing.T) {
 			return w.PutRecord(ctx, store.Record{Table: store.AuditRecords, Kind: "action", ID: e.ID, Body: body})
 		}))
 	}
+	put(admin.Entry{Action: "Decide", On: "Retry: key order/1001 of to-hook", Key: "order/1001", Reason: "order/1001 is paid"})
 	put(admin.Entry{Action: "OperateSaga", On: "retry of saga fulfilment-4711", Path: "/sagas/fulfilment-4711", Error: "fulfilment-4711 moved on"})
 	put(admin.Entry{Action: "OperateSaga", On: "retry of saga " + run, Path: "/sagas/" + run})
 	put(admin.Entry{Action: "OperateSaga", On: "retry of 2 instances of saga parcels", Path: "/sagas"})
@@ -184,6 +185,7 @@ func TestRecordsWithoutTheirKey(t *testing.T) {
 	want := []string{
 		"retry of saga hidden ", "Retry: key hidden of to-hook ", "Skip: message m1 of to-hook /messages/m1", "Skip: key hidden ",
 		"retry of 2 instances of saga parcels /sagas", "retry of saga " + run + " /sagas/" + run, "retry of saga hidden ",
+		"Retry: key hidden of to-hook ",
 	}
 	hidden := admin.New(s.shop, admin.Config{})
 	entries, _, err := hidden.Activity(ctx, boss, "", len(want))

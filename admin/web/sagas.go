@@ -166,6 +166,9 @@ func transitionEvent(t store.SagaTransition) event {
 	e := event{At: t.At, Mark: mark{"muted", "dot", ""}, Bold: inputText(t), Evidence: fmt.Sprintf("revision %d", t.Rev)}
 	var parts []string
 	for _, entry := range t.Entries {
+		if entry == (store.SagaEntry{Name: t.Input}) { // it says what Bold does
+			continue
+		}
 		text := entryText(entry)
 		parts = append(parts, text)
 		switch {
@@ -199,7 +202,9 @@ func inputText(t store.SagaTransition) string {
 	case "local":
 		return "Ran " + t.Step
 	case "timer":
-		return "Timer of " + t.Step
+		if t.Step != "" {
+			return "Timer of " + t.Step
+		}
 	}
 	return upper(strings.TrimSpace(t.Input + " " + t.Step))
 }

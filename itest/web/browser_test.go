@@ -325,6 +325,14 @@ func TestKeyboard(t *testing.T) {
 		t.Fatalf("the key Tab does not lead to %s", name)
 	}
 	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1024, 800), chromedp.Navigate(s.url+"/")))
+	must(t, chromedp.Do(ctx, chromedp.KeyEvent("?"), chromedp.WaitVisible(`//h1[text()="Help"]`)))
+	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/"), chromedp.KeyEvent("/"), chromedp.KeyEvent("?")))
+	typed, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.getElementById('q').value`))
+	must(t, err)
+	if !strings.HasSuffix(typed, "?") { // in a field, it is a character (chromedp types the / too, although the page has handled it)
+		t.Errorf("the search has %q", typed)
+	}
+	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/")))
 	reach("Review 200")
 	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`)))
 	reach("Review redrive of 200")

@@ -4,8 +4,10 @@ package saga
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -80,7 +82,12 @@ func (p commands) listCommand() *cobra.Command {
 				return program.Usagef("--older-than must not be negative, is %s", f.OlderThan)
 			}
 			f.Status = selected.statuses()
-			return p.WithStore(cmd, func(b *backend.Outbox) error { return p.list(cmd.Context(), b, f, after, limit, asJSON) })
+			return p.WithStore(cmd, func(b *backend.Outbox) error {
+				if err := checkRun(cmd.Context(), b, after); err != nil {
+					return err
+				}
+				return p.list(cmd.Context(), b, f, after, limit, asJSON)
+			})
 		},
 	}
 	p.filterFlags(cmd, &f, &selected)
@@ -114,6 +121,21 @@ func (p commands) filterFlags(cmd *cobra.Command, f *store.SagaFilter, selected 
 
 // page is how many instances are read at a time.
 const page = 500
+
+// aRun is what the engine makes.
+var aRun = regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+// checkRun refuses what cannot be the run after which a list continues. One that looks like a run may have been purged since.
+func checkRun(ctx context.Context, b *backend.Outbox, run string) error {
+	if run == "" || aRun.MatchString(run) {
+		return nil
+	}
+	i, err := b.ShowSaga(ctx, run)
+	if errors.Is(err, store.ErrNoSaga) || err == nil && i.Run != run {
+		return program.Usagef("--after %q: there is no such run", run)
+	}
+	return err
+}
 
 // list writes the instances that a filter selects, page by page.
 func (p commands) list(ctx context.Context, b *backend.Outbox, f store.SagaFilter, after string, limit int, asJSON bool) error {

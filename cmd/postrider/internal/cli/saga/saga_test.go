@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
@@ -39,8 +40,11 @@ func withSagas(t *testing.T, url string) {
 	inTx(t, o, func(s store.SagaStore[*sql.Tx], tx *sql.Tx) {
 		_, err := s.CreateSagas(t.Context(), tx, []store.SagaStart{first, stuck, ended})
 		clitest.Must(t, err)
-		c := store.SagaChange{Run: ended.Run, Rev: 2, SagaCondition: ended.SagaCondition, SagaBody: ended.SagaBody,
-			Transitions: []store.SagaTransition{{Input: "operator", Actor: "olga", Note: "done by hand"}}}
+		c := store.SagaChange{Run: ended.Run, Rev: 3, SagaCondition: ended.SagaCondition, SagaBody: ended.SagaBody,
+			Transitions: []store.SagaTransition{
+				{Input: "timer", Entries: []store.SagaEntry{{Name: "timer"}, {Name: "step.timed_out", Step: "charge"}}},
+				{Input: "operator", Actor: "olga", Note: "done by hand"},
+			}}
 		c.Status, c.Cause = store.SagaCompensated, "timed out"
 		clitest.Must(t, s.SaveSagas(t.Context(), tx, []store.SagaChange{c}))
 	})
@@ -80,6 +84,9 @@ func TestSagaList(t *testing.T) {
 		t.Errorf("JSON: %v", summary)
 	}
 	clitest.Fails(t, program.ExitUsage, "allowed: open", "saga", "list", "--status", "happy", "--store", url)
+	clitest.Fails(t, program.ExitUsage, `--after "zzz": there is no such run`, "saga", "list", "--after", "zzz", "--store", url)
+	gone := postrider.NewID() // what the page before ended with may have been purged since
+	clitest.OK(t, "saga", "list", "--after", gone, "--store", url)
 	clitest.Fails(t, program.ExitUsage, "--limit must not be negative", "saga", "list", "--limit", "-1", "--store", url)
 	clitest.Fails(t, program.ExitUsage, "--older-than must not be negative, is -1h0m0s", "saga", "list", "--older-than", "-1h", "--store", url)
 	clitest.Fails(t, program.ExitFailed, "no saga has the name nosuch", "saga", "list", "--saga", "nosuch", "--store", url)
@@ -94,7 +101,7 @@ func TestSagaShow(t *testing.T) {
 		"second line", "2 open, 1 released by an operator", "key/order-2, held by this instance", "in 2d23h", "alias payment", "label customer", "run-order-2",
 		"start", "step.started reserve[SKU-1]/line")
 	clitest.Lacks(t, stuck, "secret", "total")
-	clitest.Contains(t, clitest.OK(t, "saga", "show", "run-order-3", "--store", url), "compensated", "by olga, done by hand")
+	clitest.Contains(t, clitest.OK(t, "saga", "show", "run-order-3", "--store", url), "compensated", "by olga, done by hand", " timer     step.timed_out charge\n")
 	if data := clitest.OK(t, "saga", "show", "order-2", "--data", "--store", url); data != `{"total":1}` {
 		t.Errorf("data: %s", data)
 	}
@@ -108,7 +115,7 @@ func TestSagaShow(t *testing.T) {
 		History []store.SagaTransition
 	}
 	clitest.Must(t, json.Unmarshal([]byte(text), &shown))
-	if shown.ID != "order-3" || shown.Status != "compensated" || len(shown.Aliases) != 1 || shown.Labels["customer"] != "42" || len(shown.History) != 2 {
+	if shown.ID != "order-3" || shown.Status != "compensated" || len(shown.Aliases) != 1 || shown.Labels["customer"] != "42" || len(shown.History) != 3 {
 		t.Errorf("JSON: %+v", shown)
 	}
 	clitest.Fails(t, program.ExitFailed, "no such instance of a saga: nobody", "saga", "show", "nobody", "--store", url)

@@ -204,10 +204,13 @@ func (s shown) obligations() string {
 	return strings.Join(parts, ", ")
 }
 
-// happened describes a transition in one line.
+// happened describes a transition in one line, without what its input says.
 func happened(t store.SagaTransition) string {
 	var parts []string
 	for _, e := range t.Entries {
+		if e == (store.SagaEntry{Name: t.Input}) {
+			continue
+		}
 		text := strings.TrimSpace(e.Name + " " + e.Step)
 		if e.Text != "" {
 			text += " (" + e.Text + ")"

@@ -39,7 +39,8 @@ func (p commands) command() *cobra.Command {
 		Short: "Show how the relays are doing",
 		Long: `Show the status of each relay as the web UI does, with backlog, age of the oldest undelivered message, parked
 messages, held keys and dead letters, and who works on which partition. A status of Behind means that the oldest
-undelivered message is older than a minute. Whether attempts fail takes two readings, so only the web UI shows Failing.
+undelivered message is older than a minute, Holding that it holds keys and everything else is on
+time. Whether attempts fail takes two readings, so only the web UI shows Failing.
 
 Its cost does not grow with the backlog; counts above 10,000 are written 10,000+,
 and --max-dead and --max-held go up to 10,000. The sizes of the tables are those that the database reports without
