@@ -189,7 +189,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 		w.await("repeated undos", func() bool {
 			repeated := 0
 			for i := range n {
-				if w.undos(fmt.Sprint("order ", i)) > 2 {
+				if w.undos(fmt.Sprint("order ", i)) > 3 {
 					repeated++
 				}
 			}
@@ -206,7 +206,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 		}
 	}
 	if len(waits) < scaled(w, 50, 5) {
-		w.Errorf("undos were repeated after %d different times, want many", len(waits))
+		w.Errorf("undos were repeated after %d different times, want many: %v", len(waits), waits)
 	}
 	completed, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: "fulfilment", Status: []store.SagaStatus{store.SagaCompleted}}, "", n)
 	w.must(err)

@@ -6,7 +6,7 @@ import (
 	"database/sql"
 
 	"github.com/ThreeDotsLabs/watermill"
-	watersql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	watersql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	watermillmessage "github.com/ThreeDotsLabs/watermill/message"
 
