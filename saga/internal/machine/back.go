@@ -60,7 +60,7 @@ func (t *transition) sendUndo(s *Step, st *StepState) {
 		st.Status, st.Attempt = StepUndoing, 0
 	}
 	st.Attempt++
-	st.Due = t.age + t.p.UndoTimeout
+	st.Due = t.clock() + t.p.UndoTimeout
 	c := Command{
 		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Attempt, Seen: st.Seen, Since: st.Since,
 	}
@@ -80,5 +80,5 @@ func (t *transition) undoAgain(s *Step, st *StepState, after time.Duration, why 
 		t.stuck(s.Path, st, "undo failed "+strconv.Itoa(st.Attempt)+" times: "+why)
 		return
 	}
-	st.Due = t.age + after
+	st.Due = t.clock() + after
 }

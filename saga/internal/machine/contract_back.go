@@ -191,12 +191,12 @@ func (t *tracking) undoEvent(e *Expected, path string, st *StepState) {
 func (t *tracking) sendUndo(e *Expected, path string, st *StepState) {
 	st.Status = StepUndoing
 	if t.c.Observe {
-		st.Due = t.age + t.p.StuckAfter
+		st.Due = t.clock() + t.p.StuckAfter
 		t.event("undo.awaited", path, e.Service)
 		return
 	}
 	st.Attempt++
-	st.Due = t.age + t.p.UndoTimeout
+	st.Due = t.clock() + t.p.UndoTimeout
 	m := &postrider.Message{
 		Type: e.Undo.Type, Topic: e.Undo.Topic, SchemaVersion: e.Undo.SchemaVersion, Key: st.Key, ContentType: st.ContentType,
 		Payload: t.data[path],

@@ -43,7 +43,7 @@ func (t *tracking) awaitEvent(e *Expected, path string) {
 	st.Status, st.Owed, st.Reason = StepWaiting, t.c.undoable(e) && !t.c.Observe, ""
 	st.Due = 0
 	if e.Within > 0 {
-		st.Due = t.age + e.Within
+		st.Due = t.clock() + e.Within
 	}
 	t.event("waiting", path, e.Service)
 }

@@ -67,7 +67,7 @@ func (t *transition) start(s *Step, st *StepState) {
 		if st.Generation > 1 {
 			st.SentAs += "#" + strconv.Itoa(st.Generation)
 		}
-		st.Since, st.Asked, st.Attempt, st.Seen = t.age, t.age, 0, false
+		st.Since, st.Asked, st.Attempt, st.Seen = t.age, t.clock(), 0, false
 		st.Message, st.Topic, st.Key = "", "", ""
 		t.send(s, st)
 	case Await:
@@ -116,9 +116,9 @@ func (t *transition) send(s *Step, st *StepState) {
 	case s.Kind == Child: // starts with this transition, and always ends
 		st.Due = 0
 	case st.Status == StepUnknown:
-		st.Due = t.age + max(t.timeout(s), t.backoff(st.SentAs, st.Attempt))
+		st.Due = t.clock() + max(t.timeout(s), t.backoff(st.SentAs, st.Attempt))
 	default:
-		st.Due = t.age + t.timeout(s)
+		st.Due = t.clock() + t.timeout(s)
 	}
 	t.out.Commands = append(t.out.Commands, c)
 	t.event("command.sent", st.SentAs, "attempt "+strconv.Itoa(st.Attempt))
@@ -128,7 +128,7 @@ func (t *transition) send(s *Step, st *StepState) {
 func (t *transition) wait(s *Step, st *StepState) {
 	st.Status, st.Due = StepWaiting, 0
 	if s.Timeout > 0 {
-		st.Due = t.age + s.Timeout
+		st.Due = t.clock() + s.Timeout
 	}
 	t.event("waiting", s.Path, string(s.Kind))
 }

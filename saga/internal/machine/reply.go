@@ -58,7 +58,7 @@ func (t *transition) reopens(s *Step, st *StepState, r *Reply) bool {
 	t.event(EventLateEffect, st.SentAs, "done after it was undone")
 	t.s.Ended, st.Owed = "", true
 	if t.s.Paused { // it is sent when the instance resumes
-		st.Status, st.Attempt, st.Due = StepUndoing, 0, max(t.age, 1)
+		st.Status, st.Attempt, st.Due = StepUndoing, 0, max(t.clock(), 1)
 		return true
 	}
 	t.sendUndo(s, st)
@@ -160,7 +160,7 @@ func (t *transition) failed(s *Step, st *StepState, r Refusal) {
 	t.event("attempt.failed", s.Path, r.Text)
 	switch {
 	case st.Attempt < t.attempts(s):
-		st.Due = t.age + t.backoff(s.Path, st.Attempt)
+		st.Due = t.clock() + t.backoff(s.Path, st.Attempt)
 	case t.passed():
 		t.stuck(s.Path, st, r.Text)
 	default:

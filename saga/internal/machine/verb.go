@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // EventRefused is the event of a verb that was refused.
@@ -172,6 +173,14 @@ func (t *advance) pause() {
 		return
 	}
 	t.s.Paused, t.s.PausedAt = true, t.age
+}
+
+// clock is the age by which times are set: it stands still while the instance is paused, since resume adds the length of the pause to all.
+func (t *advance) clock() time.Duration {
+	if t.s.Paused {
+		return t.s.PausedAt
+	}
+	return t.age
 }
 
 // resume continues a paused instance: all its times move by the length of the pause.

@@ -166,3 +166,32 @@ func TestMoreAboutVerbs(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesStandStillDuringAPause: what a reply during a pause sets in motion happens as long after the resumption as it would have happened after
+// the reply: an undo that failed is sent again after its backoff, and an effect that came after its undo is undone at once.
+func TestTimesStandStillDuringAPause(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	d := definition(t)
+	p := testPolicy
+	p.UndoAttempts, p.StuckAfter = 3, 365*day
+	undoing := []Input{answer("reserve", OutcomeDone), {Verb: &Verb{Kind: VerbCancel}}, answer("charge", OutcomeUndone)}
+	for name, reply := range map[string]Reply{
+		"failed undo": {SentAs: "reserve", Token: "token", Outcome: OutcomeFailed, Refusal: Refusal{Text: "not now"}},
+		"late effect": {SentAs: "charge", Token: "token", Outcome: OutcomeDone, Unrecorded: true},
+	} {
+		in := after(t, d, `{}`, undoing...)
+		var out Output
+		for _, input := range []Input{
+			{Age: time.Minute, Verb: &Verb{Kind: VerbPause}}, {Age: 2 * day, Reply: &reply}, {Age: 5 * day, Verb: &Verb{Kind: VerbResume}},
+		} {
+			var err error
+			if in, out, err = d.Advance(p, in, input); err != nil || out.Ignored || out.Refused != "" {
+				t.Fatalf("%s: input %+v: %v, %+v", name, input, err, out)
+			}
+		}
+		if wait := in.State.Steps[reply.SentAs].Due - 5*day; in.State.Status() != Compensating || wait < 0 || wait > 2*time.Second {
+			t.Errorf("%s: the instance is %s and the step is due %s after the resumption, want within 2s", name, in.State.Status(), wait)
+		}
+	}
+}
