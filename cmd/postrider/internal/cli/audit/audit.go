@@ -28,7 +28,9 @@ func (p commands) command() *cobra.Command {
 		Long: `List what operators did through commands, the web UI, the HTTP API and agents, the latest first, with what was refused and
 what failed. An action and its entry are one transaction: either both exist or neither does.
 
-What failed or was refused has its error after the reason. In the table, long texts are shortened; --json has all of them.
+The last column has what an action was about, the reason, and the error of what failed or was refused. In the
+table, long texts are shortened; --json has all of them.
+
 Relays and consumers do their work without entries, and so does postrider maintain, which carries out the settings.`,
 		Example: `  postrider audit
   postrider audit --limit 0 --json`,
@@ -49,7 +51,7 @@ Relays and consumers do their work without entries, and so does postrider mainta
 const page = 200
 
 func (p commands) list(cmd *cobra.Command, b *backend.Outbox, limit int, asJSON bool) error {
-	t := output.NewTableUnless(asJSON, p.Stdout, "AT", "BY", "THROUGH", "ACTION", "ON", "COUNT", "RESULT", "BECAUSE")
+	t := output.NewTableUnless(asJSON, p.Stdout, "AT", "BY", "THROUGH", "ACTION", "COUNT", "RESULT", "ON, BECAUSE")
 	// Whoever has the rights of this database role can read the keys anyway.
 	service, n := admin.New(b, admin.Config{Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}}), 0
 	for before, more := "", true; more; {
@@ -68,11 +70,7 @@ func (p commands) list(cmd *cobra.Command, b *backend.Outbox, limit int, asJSON 
 				}
 				continue
 			}
-			why := e.Reason
-			if e.Error != "" {
-				why = strings.TrimPrefix(why+"; "+e.Error, "; ")
-			}
-			t.Row(output.Second(e.At), output.Shorten(e.By, 12), e.Via, e.Action, output.Shorten(e.On, 24), e.Count, e.Result, why)
+			t.Row(output.Second(e.At), output.Shorten(e.By, 12), e.Via, e.Action, e.Count, e.Result, what(e))
 		}
 		n += len(entries)
 		before, more = next, next != "" && (limit == 0 || n < limit)
@@ -85,4 +83,16 @@ func (p commands) list(cmd *cobra.Command, b *backend.Outbox, limit int, asJSON 
 		return t.Flush()
 	}
 	return nil
+}
+
+// what is what an entry was about, why, and what went wrong: one cell, so that a long one takes the room of a short one and the table
+// fits.
+func what(e admin.Entry) string {
+	out := output.Shorten(e.On, 24)
+	for _, text := range []string{e.Reason, e.Error} {
+		if text != "" {
+			out = strings.TrimPrefix(out+"; "+text, "; ")
+		}
+	}
+	return out
 }

@@ -2,10 +2,12 @@ package audit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/clitest"
@@ -162,4 +164,28 @@ func TestMoreVerbsAreOnRecord(t *testing.T) {
 	}
 	clitest.Contains(t, clitest.Run(t, "audit", "--store", clitest.NewOutbox(t)).Err, "no actions")
 	clitest.Fails(t, program.ExitUsage, "--limit must not be negative", "audit", "--limit", "-1", "--store", url)
+}
+
+// TestTableFits: the table fits 100 columns, also with the longest names of actions, people and what they are about; JSON has all of it.
+func TestTableFits(t *testing.T) {
+	t.Parallel()
+	url := clitest.WithDead(t)
+	service := admin.New(clitest.OpenOutbox(t, url), admin.Config{})
+	anna := admin.Principal{Name: strings.Repeat("anna", 30), Subject: "anna", Via: admin.ViaBrowser, Role: admin.Viewer}
+	if err := service.ContinueRedrive(t.Context(), anna, 1_000_000_000_000, strings.Repeat("why ", 60)); !errors.Is(err, admin.ErrForbidden) {
+		t.Fatal(err)
+	}
+	unbroken := strings.Repeat("order.", 20)
+	clitest.OK(t, "dead", "redrive", "--relay", "to-nats", "--because", strings.Repeat("ä", 200), "--yes", "--store", url)
+	clitest.Fails(t, program.ExitFailed, "", "redrive", "cancel", "7", "--because", unbroken, "--store", url)
+	out := clitest.OK(t, "audit", "--store", url)
+	clitest.Contains(t, out, "ContinueRedrive", "refused", "redrive 1", "annaannaann…", "3      done")
+	for line := range strings.Lines(out) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	if found := entries(t, url); found[0].By != anna.Name || found[1].Reason != strings.Repeat("ä", 200) || found[2].Reason != unbroken {
+		t.Errorf("in JSON: %+v", found)
+	}
 }
