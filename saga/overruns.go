@@ -5,7 +5,7 @@ import "slices"
 // maxOverruns bounds what a process remembers: a message whose partition moved to another process never comes back.
 const maxOverruns = 256
 
-// overruns are the IDs of messages whose local step took too long, oldest first. One that is forgotten for a newer one costs its step
+// overruns are the IDs of messages whose local step took too long, oldest first. One that is removed for a newer one costs its step
 // an attempt that is not counted.
 type overruns []string
 
@@ -17,7 +17,7 @@ func (o *overruns) add(id string) {
 	*o = append(*o, id)
 }
 
-// take forgets a message and reports whether it was remembered.
+// take removes a message and reports whether it was remembered.
 func (o *overruns) take(id string) bool {
 	i := slices.Index(*o, id)
 	if i < 0 {

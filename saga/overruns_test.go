@@ -20,7 +20,7 @@ func TestOverrunsAreBounded(t *testing.T) {
 	}
 	newest := strconv.Itoa(added - 1)
 	if !o.take(newest) {
-		t.Error("the newest message was forgotten")
+		t.Error("the newest message was removed")
 	}
 	if o.take(newest) {
 		t.Error("a message that came back is still remembered")
