@@ -43,7 +43,7 @@ type Engine[Tx any] struct {
 	sagas     map[string]map[int]*machine.Definition // by name and version
 	contracts map[string]map[int]tracked             // by name and version
 	running   int                                    // relays and consumers
-	overran   map[string]bool                        // IDs of messages whose local step took too long, see runLocal
+	overran   overruns                               // messages whose local step took too long, see runLocal
 }
 
 // New returns an engine that keeps instances in a store and publishes through an outbox of the same database. The error lists
@@ -57,7 +57,7 @@ func New[Tx any](s Store[Tx], box *outbox.Outbox[Tx], c Config) (*Engine[Tx], er
 		return nil, err
 	}
 	e := &Engine[Tx]{cfg: c, store: s, box: box, process: processName(), sagas: make(map[string]map[int]*machine.Definition),
-		contracts: make(map[string]map[int]tracked), overran: make(map[string]bool)}
+		contracts: make(map[string]map[int]tracked)}
 	e.sources.grace = c.Grace
 	e.waiters.init(s, c.WaitInterval)
 	return e, nil

@@ -211,7 +211,7 @@ func (b *batch[Tx]) runLocal(
 	})
 	if bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, store.ErrUndone) { // a driver may close the connection then
 		b.mu.Lock()
-		b.overran[m.ID] = true
+		b.overran.add(m.ID)
 		b.mu.Unlock()
 		return true, errors.Join(postrider.Snooze(time.Millisecond), err)
 	}
@@ -223,9 +223,7 @@ func (b *batch[Tx]) runLocal(
 func (e *Engine[Tx]) tookTooLong(message string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	overran := e.overran[message]
-	delete(e.overran, message)
-	return overran
+	return e.overran.take(message)
 }
 
 // localOutcome completes the reply of a local step. An error that undoes the whole transaction is returned.
