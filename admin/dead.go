@@ -339,10 +339,12 @@ func (s *Service) Decide(ctx context.Context, p Principal, d store.Decision) (st
 			return d, fmt.Errorf("%w: name the blocking message (message_id), so that no other one is concerned", ErrInput)
 		}
 	}
-	asked, err := d.Key, error(nil)
-	if d.Key, err = s.named(ctx, p, anyType, asked); err != nil {
+	asked := d.Key
+	key, err := s.named(ctx, p, anyType, asked)
+	if err != nil {
 		return d, err
 	}
+	d.Key = key
 	d.By = p.String()
 	err = s.Act(ctx, p, Decided(d), func(db held.Database) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, decideWithin)

@@ -97,7 +97,7 @@ func (u unnamed) Unwrap() error { return u.error }
 
 // withoutKey replaces a key, as it is or quoted, in a text that was made of it.
 func withoutKey(text, key string) string {
-	quoted, _ := json.Marshal(key) // never fails for a string
+	quoted, _ := json.Marshal(key) //nolint:errchkjson // it never fails for a string
 	for _, form := range []string{key, strings.Trim(string(quoted), `"`), strings.Trim(fmt.Sprintf("%q", key), `"`)} {
 		if form != "" {
 			text = strings.ReplaceAll(text, form, hiddenText)

@@ -18,7 +18,7 @@ import (
 
 // stoppedLimit is the longest time that a successor may take after a process was stopped permanently. LeaseTTL plus a
 // second is the goal; the rest allows for a busy machine.
-const stoppedLimit = 10 * childLeases
+const stoppedLimit = 30 * childLeases
 
 // stoppedWorld is what the tests of permanently stopped processes need of either server.
 type stoppedWorld[Tx any] struct {

@@ -65,9 +65,6 @@ func (f *foreign[Tx]) answer(ctx context.Context, tx Tx, m *postrider.Message, o
 	return err
 }
 
-// isUndo says whether a message is an undo.
-func isUndo(m *postrider.Message) bool { return m.Headers["postrider-saga-undo"] != "" }
-
 // foreignIsLate: a participant without records does a step after it has confirmed its undo, once while the other steps are being
 // undone, and once after the end. Each time the obligation is open again, and the step is undone again.
 func foreignIsLate[Tx any](w *world[Tx]) {

@@ -27,11 +27,11 @@ func longScenarios[Tx any]() map[string]func(w *world[Tx]) {
 }
 
 // scaled is a number, or a duration, for virtual time, or another one for real time.
-func scaled[Tx any, N int | time.Duration](w *world[Tx], virtual, real N) N {
+func scaled[Tx any, N int | time.Duration](w *world[Tx], virtual, otherwise N) N {
 	if w.kit.Bubble {
 		return virtual
 	}
-	return real
+	return otherwise
 }
 
 // jumping is a store whose database has a clock that jumps.
