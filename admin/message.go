@@ -57,6 +57,11 @@ func (s *Service) explained(p Principal, kind, id string, e inspect.Explanation)
 		at := &e.Places[i]
 		at.Cause, at.History = s.cause(p, kind, at.Cause), s.attempts(p, kind, at.History)
 		at.Actions = s.keyless(p, id, at.Actions)
+		if at.Down != nil { // by the answer to any message
+			down := *at.Down
+			down.Cause = s.anyCause(p, down.Cause)
+			at.Down = &down
+		}
 		if at.HeldKey != nil {
 			at.HeldKey.Key = s.key(p, "", at.HeldKey.Key, id)
 			blocking := kind

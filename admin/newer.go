@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/store"
 )
 
@@ -63,4 +64,31 @@ func (s *Service) newer(ctx context.Context, oldest oldestOf) (keys int, more bo
 		}
 	}
 	return keys, more, nil
+}
+
+// looked is how many of the dead letters a review looks at one by one.
+const looked = 1_000
+
+// inspect counts keys, and what a redrive leaves out.
+func (s *Service) inspect(ctx context.Context, r *Review) error {
+	keys, oldest, plan := make(map[string]bool), make(oldestOf), deadletter.Plan{Filter: r.Filter}
+	for l, err := range s.dead().ListDead(ctx, r.Filter, 0, looked) {
+		if err != nil {
+			return err
+		}
+		if l.Message.Key != "" {
+			keys[l.Message.Key] = true
+		}
+		if r.Action == ReviewRedrive && !plan.Allows(l.Redrives) {
+			r.LeftOut++
+			continue
+		}
+		oldest.add(l)
+	}
+	if r.Keys = len(keys); r.Action != ReviewRedrive {
+		return nil
+	}
+	var err error
+	r.Newer, r.NewerMore, err = s.newer(ctx, oldest)
+	return err
 }

@@ -117,13 +117,17 @@ type Overview struct {
 	Since time.Time `json:"history_since"`
 }
 
-// newRelayInfo describes a relay by one status, from which no rate is known.
+// newRelayInfo describes a relay by one status, from which no rate is known. It serves everybody, so errors are as whoever may see least
+// sees them.
 func newRelayInfo(r store.RelayStatus) RelayInfo {
 	i := RelayInfo{RelayStatus: r, Oldest: oldest(&r), Waiting: store.Count{
 		N: r.Backlog.N + r.Parked.N, AtLeast: r.Backlog.AtLeast || r.Parked.AtLeast,
 	}, PerSecond: -1, FailedShare: -1}
 	i.OldestFor = i.Oldest.Seconds()
-	for _, o := range r.Owners {
+	i.Owners = slices.Clone(r.Owners)
+	for n := range i.Owners {
+		o := &i.Owners[n]
+		o.Destination.Error = store.NormalizeCause(o.Destination.Error)
 		if o.Alive {
 			i.Processes++
 		}
@@ -281,7 +285,7 @@ func (i *RelayInfo) problem(target time.Duration) (p Problem, ok bool) {
 		p.Text, p.Detail = "No process runs "+i.Name, waiting+" · "+aged
 	case Down:
 		d := i.DestinationOf()
-		p.Text, p.Cause = i.Name+" cannot reach its destination", store.NormalizeCause(d.Error)
+		p.Text, p.Cause = i.Name+" cannot reach its destination", d.Error
 		p.Detail = "for " + Duration(d.For) + " · " + waiting + " · retried automatically"
 	case Waiting:
 		g := i.GateOf()

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inspect"
@@ -124,6 +127,86 @@ func TestNothingHiddenIsReturned(t *testing.T) {
 		if must(t, err); n != 0 {
 			t.Errorf("%s finds causes by the text of the secret", p.Role)
 		}
+	}
+}
+
+// withDown publishes a message to a relay whose destination is down.
+func withDown(t *testing.T, s *memory.Store, relay, cause string) *postrider.Message {
+	t.Helper()
+	ctx := t.Context()
+	process := store.Owner{ID: "a", Host: "host", Version: "v1", Topics: []string{"*"}}
+	process.Destination = store.Destination{State: store.DestinationDown, For: time.Minute, NextTry: 3 * time.Second, Error: cause}
+	_, err := s.Heartbeat(ctx, relay, process, time.Hour)
+	must(t, err)
+	m := &postrider.Message{Type: "order.placed", Topic: "orders", Key: "order/down", Payload: []byte("{}")}
+	m.FillDefaults("test", time.Now())
+	claim := store.LeaseClaim{Partition: postrider.PartitionOf(m.Key, m.ID, memory.DefaultPartitions), Token: store.NewToken()}
+	_, err = s.Acquire(ctx, relay, process, store.AcquireRequest{TTL: time.Hour, Claims: []store.LeaseClaim{claim}})
+	must(t, err)
+	tx, err := s.Begin(ctx)
+	must(t, err)
+	must(t, s.Insert(ctx, tx, []*postrider.Message{m}))
+	must(t, s.Commit(ctx, tx))
+	return m
+}
+
+func placeOf(t *testing.T, e inspect.Explanation, relay string) inspect.Place {
+	t.Helper()
+	i := slices.IndexFunc(e.Places, func(p inspect.Place) bool { return p.Name == relay })
+	if i < 0 {
+		t.Fatalf("nothing about %s in %+v", relay, e)
+	}
+	return e.Places[i]
+}
+
+// TestNoAnswerOfADestinationIsReturned: without a rule, nobody gets what a destination that is down has answered, which quotes a payload.
+func TestNoAnswerOfADestinationIsReturned(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 0)
+	ctx := t.Context()
+	m := withDown(t, s, "to-hook", "webhook answered 503: card "+secret)
+	agent := admin.Principal{Issuer: "test", Subject: "vera", Role: admin.Viewer, Via: admin.ViaAgent}
+	for _, p := range []admin.Principal{viewer, agent, operator} {
+		message, err := service.Message(ctx, p, m.ID)
+		must(t, err)
+		key, err := service.Key(ctx, p, admin.HiddenKey(m.ID))
+		must(t, err)
+		relay, err := service.Relay(ctx, p, "to-hook")
+		must(t, err)
+		overview, err := service.Overview(ctx, p)
+		must(t, err)
+		causation, err := service.Causation(ctx, p, m.ID, inspect.CausationSearch{})
+		must(t, err)
+		doctor, err := service.Doctor(ctx, p, nil)
+		must(t, err)
+		for _, answer := range []any{message, key, relay, overview, causation, doctor} {
+			text, err := json.Marshal(answer)
+			must(t, err)
+			if strings.Contains(string(text), secret) {
+				t.Errorf("%s gets the secret: %s", p, text)
+			}
+		}
+		for _, e := range []inspect.Explanation{message, key} {
+			at := placeOf(t, e, "to-hook")
+			if at.Next.Code != inspect.NextAnswer || at.Down == nil || at.Down.Cause != "webhook answered 503: card #" {
+				t.Errorf("%s: %+v, down %+v", p, at.Next, at.Down)
+			}
+		}
+		if relay.Problem == nil || relay.Problem.Cause != "webhook answered 503: card #" {
+			t.Errorf("%s: the problem of the relay is %+v", p, relay.Problem)
+		}
+	}
+}
+
+// TestOutageIsShownByRule: a rule that shows the causes of all types shows why a destination is down.
+func TestOutageIsShownByRule(t *testing.T) {
+	t.Parallel()
+	s, service := withDead(t, 0, admin.Rule{Type: "*", Causes: true})
+	m := withDown(t, s, "to-hook", "card "+secret)
+	e, err := service.Message(t.Context(), operator, m.ID)
+	must(t, err)
+	if at := placeOf(t, e, "to-hook"); at.Down == nil || at.Down.Cause != "card "+secret {
+		t.Errorf("down %+v", at.Down)
 	}
 }
 

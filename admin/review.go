@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -105,6 +106,9 @@ func (r Review) StillHappening() bool {
 	return !r.Newest.IsZero() && r.Now.Sub(r.Newest) < stillHappening
 }
 
+// MaxRedrives is how many redrives a message must have had to be left out.
+func (r Review) MaxRedrives() int { return cmp.Or(r.Filter.MaxRedrives, deadletter.DefaultMaxRedrives) }
+
 // digest is that of what a review carries out, and of its secret.
 func (r *Review) digest() (string, error) {
 	text, err := json.Marshal(struct { //nolint:gosec // only its digest leaves this function
@@ -198,33 +202,6 @@ func (s *Service) startReview(ctx context.Context, p Principal, action ReviewAct
 		return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: reviewKind, ID: r.ID, Expires: r.Expires, Body: body})
 	})
 	return r, err
-}
-
-// looked is how many of the dead letters a review looks at one by one.
-const looked = 1_000
-
-// inspect counts keys, and what a redrive leaves out.
-func (s *Service) inspect(ctx context.Context, r *Review) error {
-	keys, oldest := make(map[string]bool), make(oldestOf)
-	for l, err := range s.dead().ListDead(ctx, r.Filter, 0, looked) {
-		if err != nil {
-			return err
-		}
-		if l.Message.Key != "" {
-			keys[l.Message.Key] = true
-		}
-		if l.Redrives >= deadletter.DefaultMaxRedrives && r.Action == ReviewRedrive {
-			r.LeftOut++
-			continue
-		}
-		oldest.add(l)
-	}
-	if r.Keys = len(keys); r.Action != ReviewRedrive {
-		return nil
-	}
-	var err error
-	r.Newer, r.NewerMore, err = s.newer(ctx, oldest)
-	return err
 }
 
 // count fixes what the review concerns.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
@@ -178,4 +179,39 @@ func TestTwoOperatorsRedriveTheSame(t *testing.T) {
 	if by[operator.String()] != 1 || by[boss.String()] != 1 {
 		t.Errorf("on record: %v", by)
 	}
+}
+
+// TestReviewCountsWhatARedriveRefuses: a review leaves out what its execution does, by the limit of its own filter.
+func TestReviewCountsWhatARedriveRefuses(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int]int64{0: 1, 1: 3, 2: 2, deadletter.DefaultMaxRedrives: 1, 4: 0, deadletter.Unbounded: 0} {
+		s, service := withDead(t, 0)
+		importRedriven(t, s, 0, 1, 2, 3)
+		r, err := service.StartReview(t.Context(), operator, admin.ReviewRedrive, store.DeadFilter{MaxRedrives: limit})
+		must(t, err)
+		if r.Included != 4 || r.LeftOut != want {
+			t.Errorf("limit %d: %d of %d are left out, want %d of 4", limit, r.LeftOut, r.Included, want)
+		}
+		r, _, err = service.ExecuteReview(t.Context(), operator, r.ID, admin.Execution{Digest: r.Digest, Reason: "receiver fixed"})
+		must(t, err)
+		done, _, err := deadletter.New(s).StepRedrive(t.Context(), r.Redrive, 0)
+		if must(t, err); done.Refused != want || done.Done != 4-want {
+			t.Errorf("limit %d: the redrive refuses %d and sends %d, want %d refused", limit, done.Refused, done.Done, want)
+		}
+	}
+}
+
+// importRedriven imports dead letters of messages that have been redriven as often as given.
+func importRedriven(t *testing.T, s *memory.Store, redrives ...int) {
+	t.Helper()
+	var list []store.ArchivedDead
+	for _, n := range redrives {
+		id := postrider.NewID()
+		list = append(list, store.ArchivedDead{DeadLetter: store.DeadLetter{
+			Relay: "view", Reason: "rejected", State: store.DeadOpen, DiedAt: time.Now(), Redrives: n,
+			Message: &postrider.Message{ID: id, Type: "order.placed", Topic: "orders", Source: "test", Time: time.Now(), Key: id, Payload: []byte("{}")},
+		}})
+	}
+	_, err := deadletter.New(s).ImportDead(t.Context(), list)
+	must(t, err)
 }

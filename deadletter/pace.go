@@ -8,17 +8,12 @@ import (
 	"math"
 	"time"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
-const (
-	// paceKind is the kind of the records that say how fast all redrives of a relay or consumer together may be; their ID is its name.
-	paceKind = "redrive-rate"
-	// maxPaces is how many of them a redrive of all relays observes.
-	maxPaces = 1_000
-	// paceRetry is the wait after another redrive of the same relay has made a step at the same time.
-	paceRetry = 100 * time.Millisecond
-)
+// paceRetry is the wait after another redrive of the same relay has made a step at the same time.
+const paceRetry = 100 * time.Millisecond
 
 // pace says how fast all redrives of a relay together may be.
 type pace struct {
@@ -42,7 +37,7 @@ func (s Store) LimitRate(ctx context.Context, relay string, perSecond float64) e
 			if err != nil {
 				return err
 			}
-			p := &pace{rec: store.Record{Table: store.WorkRecords, Kind: paceKind, ID: relay}}
+			p := &pace{rec: store.Record{Table: stored.RedriveRates.Table, Kind: stored.RedriveRates.Kind, ID: relay}}
 			if len(found) > 0 {
 				p = found[0]
 			}
@@ -60,7 +55,9 @@ func (s Store) LimitRate(ctx context.Context, relay string, perSecond float64) e
 
 // findPaces reads the limit of a relay, or for "" those of all relays.
 func findPaces(ctx context.Context, r store.Reader, relay string) (out []*pace, err error) {
-	found, err := r.ListRecords(ctx, store.RecordQuery{Table: store.WorkRecords, Kind: paceKind, ID: relay, Limit: maxPaces})
+	q := stored.RedriveRates
+	q.ID = relay
+	found, err := r.ListRecords(ctx, q)
 	if err != nil {
 		return nil, err
 	}

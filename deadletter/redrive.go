@@ -27,6 +27,9 @@ type Plan struct {
 	UpTo int64
 }
 
+// Allows says whether the plan sends back a message that has been redriven this often.
+func (p Plan) Allows(redrives int) bool { return allows(p.Filter, redrives) }
+
 // Validate reports the errors in a plan.
 func (p Plan) Validate() error {
 	var errs []error

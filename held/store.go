@@ -237,7 +237,7 @@ func (s Store) Apply(ctx context.Context, name string, lease store.LeaseRef, id 
 
 // RemoveRelay removes a relay that no longer runs, so that its cursor no longer keeps delivered messages in the log. It will never
 // deliver what it has not delivered yet. With discard, its open dead letters and its parked messages are recorded as dead letters
-// discarded by the operator, with the reason, and its held keys end; without, it must not have any. A pause of it ends. A relay
+// discarded by the operator, with the reason, and its held keys end; without, it must not have any. A pause of it and the limit of its redrives' rate end. A relay
 // that has never run, but for which dead letters were imported, can be removed too. RemoveRelay returns how many were discarded. If
 // a relay of this name returns, it starts over where its Start says, except for messages that have a dead letter. Errors:
 // store.ErrUnknownRelay, store.ErrAlive, store.ErrParked, store.ErrInUse (on SQLite sqlite.ErrBusy).
@@ -271,6 +271,9 @@ func (s Store) RemoveRelay(ctx context.Context, name, by, reason string, discard
 		}
 		discarded = open + parked
 		if _, err := stored.EndPause(ctx, w, name); err != nil { // a successor of this name is not paused
+			return err
+		}
+		if err := stored.EndRedriveRate(ctx, w, name); err != nil { // redrives of all relays keep to the lowest limit
 			return err
 		}
 		return w.RemoveRelay(ctx, name)

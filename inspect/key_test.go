@@ -123,8 +123,8 @@ func TestExplainsAnOutage(t *testing.T) {
 		b.must(err)
 		for what, e := range map[string]inspect.Explanation{"message": message, "key": key, "relay": relay} {
 			p := place(t, e, "r")
-			if p.Next.Code != inspect.NextAnswer || !p.Next.At.Equal(e.Now.Add(2*time.Second)) || !strings.Contains(p.Next.Text, "webhook answered 503") ||
-				p.Down == nil || !p.Down.Since.Equal(e.Now.Add(-time.Minute)) {
+			if p.Next.Code != inspect.NextAnswer || !p.Next.At.Equal(e.Now.Add(2*time.Second)) || strings.Contains(p.Next.Text, "webhook answered 503") ||
+				p.Down == nil || p.Down.Cause != "webhook answered 503" || !p.Down.Since.Equal(e.Now.Add(-time.Minute)) {
 				t.Errorf("%s: %+v, down %+v", what, p.Next, p.Down)
 			}
 		}

@@ -275,12 +275,12 @@ func outage(r store.RelayStatus, now time.Time) *Outage {
 	return &Outage{Since: now.Add(-d.For), Cause: d.Error, NextTry: now.Add(max(d.NextTry, 0))}
 }
 
-// down sets what happens next while the destination does not answer.
+// down sets what happens next while the destination does not answer. The cause stays in Down alone, where whoever may not see it hides it.
 func (p *Place) down() {
 	p.Next = Next{
 		Code: NextAnswer, At: p.Down.NextTry,
-		Text: fmt.Sprintf("nothing until the destination answers, which is down since %s; it is tried at %s: %s",
-			p.Down.Since.UTC().Format(time.RFC3339), p.Down.NextTry.UTC().Format(time.RFC3339), p.Down.Cause),
+		Text: fmt.Sprintf("nothing until the destination answers, which is down since %s; it is tried at %s",
+			p.Down.Since.UTC().Format(time.RFC3339), p.Down.NextTry.UTC().Format(time.RFC3339)),
 	}
 }
 

@@ -59,6 +59,8 @@ func TestAPI(t *testing.T) {
 	call("GET", "/messages/%00", "", 400)
 	call("GET", "/messages/%ff", "", 400)
 	call("POST", "/dead/3/discard", `{"reason": "x\u0000"}`, 400)
+	call("POST", "/dead/3/discard", `{"reason": "x", "\u0000": 1}`, 400)
+	call("POST", "/dead/3/discard", `{"reason": "payload had \\u0000"}`, 409) // a backslash and u0000, which is text
 	call("DELETE", "/dead/3", "", 405)
 	call("GET", "/nowhere", "", 404)
 	call("POST", "/dead/x/discard", `{"reason": "x"}`, 400)

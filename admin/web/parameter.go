@@ -113,7 +113,7 @@ func (c call) body(into any) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrInput, err)
 	}
-	if bytes.Contains(text, []byte(`\u0000`)) {
+	if hasNUL(text) {
 		return fmt.Errorf("%w: the body has U+0000, which no message can have", admin.ErrInput)
 	}
 	var given map[string]json.RawMessage
@@ -131,6 +131,19 @@ func (c call) body(into any) error {
 		return fmt.Errorf("%w: %w", admin.ErrInput, err)
 	}
 	return nil
+}
+
+// hasNUL reports whether a string in JSON has U+0000, which PostgreSQL cannot store. An escaped backslash before u0000 makes none.
+func hasNUL(text []byte) bool {
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return false
+		}
+		if s, ok := token.(string); ok && strings.ContainsRune(s, 0) {
+			return true
+		}
+	}
 }
 
 // required are the names of the fields that a body must have: those whose tag has neither omitempty nor omitzero.

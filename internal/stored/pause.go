@@ -40,11 +40,15 @@ func EndPause(ctx context.Context, w store.Writer, relay string) (*store.Record,
 	if err != nil || rec == nil {
 		return nil, err
 	}
-	ended := *rec
-	if ended.Expires, err = w.Now(ctx); err != nil {
-		return nil, err
+	return rec, end(ctx, w, *rec)
+}
+
+// end makes a record expire now.
+func end(ctx context.Context, w store.Writer, rec store.Record) (err error) {
+	if rec.Expires, err = w.Now(ctx); err != nil {
+		return err
 	}
-	return rec, w.PutRecord(ctx, ended)
+	return w.PutRecord(ctx, rec)
 }
 
 // PauseOf is a pause by its record. A relay is paused even if the rest of the record cannot be read.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/pause"
 	"github.com/postrider/postrider/store"
@@ -65,6 +66,23 @@ func pauseEndsWithItsRelay(e *env) {
 	if seen := e.pauseOf("to-a"); seen != nil {
 		e.t.Errorf("a successor is paused: %+v", seen)
 	}
+}
+
+// redriveRateEndsWithItsRelay: a redrive of all relays does not keep to the limit of one that was removed.
+func redriveRateEndsWithItsRelay(e *env) {
+	e.worker("gone", "a").leave()
+	e.worker("r", "a").deadLetter("rejected", e.message("order/1"), e.message("order/2"))
+	dead := deadletter.New(e)
+	limit := func() { e.must(dead.LimitRate(e.ctx, "gone", 0.001), "limit the rate") }
+	limit()
+	_, err := held.New(e).RemoveRelay(e.ctx, "gone", "ann", "gone", false)
+	e.must(err, "remove the relay")
+	started, err := dead.StartRedrive(e.ctx, deadletter.Plan{By: "ann"})
+	e.must(err, "start a redrive")
+	if after, wait, err := dead.StepRedrive(e.ctx, started.ID, 0); err != nil || after.Done != 2 {
+		e.t.Errorf("%d of 2 dead letters were sent, the next after %s: %v", after.Done, wait, err)
+	}
+	limit() // a successor has one again
 }
 
 // pauseOf returns the pause that the status shows for a relay.

@@ -18,6 +18,7 @@ var recordTests = []test{
 	{name: "AFailedChangeLeavesNothing", run: failedChangeLeavesNothing},
 	{name: "ARelayIsPausedAndResumed", run: pauses, statements: true},
 	{name: "PauseEndsWithItsRelay", run: pauseEndsWithItsRelay},
+	{name: "RedriveRateEndsWithItsRelay", run: redriveRateEndsWithItsRelay},
 	{name: "ProgressOfRelaysIsFound", run: progressIsFound},
 }
 

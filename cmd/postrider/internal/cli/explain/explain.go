@@ -186,9 +186,11 @@ func titleOf(place inspect.Place) string {
 // seconds converts a number of seconds.
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// nextOf says what happens next, and how to make something happen if no process runs.
+// nextOf says what happens next, why a destination does not answer, and how to make something happen if no process runs.
 func nextOf(place inspect.Place) string {
 	switch {
+	case place.Next.Code == inspect.NextAnswer && place.Down != nil:
+		return place.Next.Text + ": " + place.Down.Cause
 	case place.Next.Code != inspect.NextProcess:
 		return place.Next.Text
 	case place.Kind == store.KindConsumer:

@@ -192,3 +192,24 @@ func TestExplainFindsParkedMessagesWithoutAKey(t *testing.T) {
 		}
 	})
 }
+
+// TestExplainSaysWhyADestinationIsDown: a command reads the database itself, and gets the answer of the destination as it is.
+func TestExplainSaysWhyADestinationIsDown(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	o := clitest.OpenOutbox(t, url)
+	id := strings.TrimSpace(clitest.OK(t, "publish", "--store", url, "--type", "order.placed", "--key", "order/1", "--payload", "{}"))
+	n, err := o.Partitions(t.Context())
+	clitest.Must(t, err)
+	process := store.Owner{ID: "a", Host: "host", Version: "v1", Topics: []string{"*"}}
+	process.Destination = store.Destination{State: store.DestinationDown, For: time.Minute, NextTry: time.Second, Error: "answered 503: order 4711"}
+	_, err = o.Heartbeat(t.Context(), "to-hook", process, time.Hour)
+	clitest.Must(t, err)
+	claim := store.LeaseClaim{Partition: postrider.PartitionOf("order/1", id, n), Token: store.NewToken()}
+	_, err = o.Acquire(t.Context(), "to-hook", process, store.AcquireRequest{TTL: time.Hour, Claims: []store.LeaseClaim{claim}})
+	clitest.Must(t, err)
+	for _, args := range [][]string{{id}, {"--key", "order/1"}} {
+		out := clitest.OK(t, append([]string{"explain", "--store", url}, args...)...)
+		clitest.Contains(t, out, "nothing until the destination answers", ": answered 503: order 4711\n")
+	}
+}

@@ -170,7 +170,7 @@ func (p commands) writeKey(e inspect.Explanation) {
 			owner := place.Owner + " works on it"
 			switch {
 			case place.Paused != nil, place.Next.Code == inspect.NextAnswer:
-				owner = place.Next.Text
+				owner = nextOf(place)
 			case place.Owner == "":
 				owner = "nobody works on it; " + status.StartIt
 			}
