@@ -49,14 +49,15 @@ func TestSessionsWhileTheDatabaseHangs(t *testing.T) {
 		others <- err
 		others <- service.EndSessions(t.Context(), viewer)
 	}()
-	late := time.After(10 * time.Second)
+	late, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
 	for _, want := range []error{context.Canceled, nil} {
 		select {
 		case err := <-others:
 			if !errors.Is(err, want) {
 				t.Errorf("while the database hangs: %v, want %v", err, want)
 			}
-		case <-late:
+		case <-late.Done():
 			t.Error("a request waits for another's reading")
 		}
 	}
