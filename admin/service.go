@@ -75,7 +75,8 @@ func New(s Store, c Config) *Service {
 	}
 	return &Service{
 		store: s, cfg: c, latest: latest{turn: make(chan struct{}, 1)}, examined: examined{turn: make(chan struct{}, 1)},
-		chains: chains{turn: make(chan struct{}, 1), kept: make(map[chainOf]chain)},
+		revoked: revocations{turn: make(chan struct{}, 1)},
+		chains:  chains{turn: make(chan struct{}, 1), kept: make(map[chainOf]chain)},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -207,9 +207,11 @@ const SessionLife = 8 * time.Hour
 
 // revocations caches until when the sessions of principals have ended.
 type revocations struct {
-	mu     sync.Mutex
+	turn   chan struct{} // has room for one: whoever reads or fills the cache
 	read   time.Time
+	after  int64 // how many were ended here before it was read
 	ending map[string]time.Time
+	ended  atomic.Int64
 }
 
 // revocationsFor is how long the cache serves.
@@ -228,7 +230,7 @@ func (s *Service) EndSessions(ctx context.Context, p Principal) error {
 			return endSessions(ctx, w, p)
 		})
 	}
-	s.revoked.clear()
+	s.revoked.ended.Add(1)
 	return err
 }
 
@@ -247,13 +249,6 @@ func endSessions(ctx context.Context, w store.Writer, p Principal) error {
 	}
 	rec.Expires = now.Add(SessionLife + time.Hour)
 	return w.PutRecord(ctx, rec)
-}
-
-// clear empties the cache.
-func (v *revocations) clear() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.read = time.Time{}
 }
 
 // Clock returns the database's time, by which sessions begin and end.
@@ -275,14 +270,18 @@ func (s *Service) SessionEnded(ctx context.Context, p Principal, began time.Time
 		}
 	}
 	v := &s.revoked
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if time.Since(v.read) > revocationsFor {
+	select {
+	case v.turn <- struct{}{}:
+		defer func() { <-v.turn }()
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+	if after := v.ended.Load(); time.Since(v.read) > revocationsFor || v.after != after {
 		ending, err := s.endings(ctx)
 		if err != nil {
 			return true, err
 		}
-		v.read, v.ending = time.Now(), ending
+		v.read, v.after, v.ending = time.Now(), after, ending
 	}
 	return !v.ending[sessionsOf(p)].Before(began), nil
 }

@@ -19,17 +19,21 @@ const Prefix = "POSTRIDER_"
 // to its variable.
 func overlay(c *Config, environ []string, faults *Error) (set map[string]string, warnings []string) {
 	set = map[string]string{}
-	leaves := map[string]leaf{}
-	collect(reflect.ValueOf(c).Elem(), strings.TrimSuffix(Prefix, "_"), "", leaves)
+	known := leaves{}
+	collect(reflect.ValueOf(c).Elem(), strings.TrimSuffix(Prefix, "_"), "", known)
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
 		if !strings.HasPrefix(name, Prefix) || isForeign(name) {
 			continue
 		}
-		l, ok := leaves[name]
+		l, ok := known[name]
 		if !ok {
-			warnings = append(warnings, unknownVariable(name, slices.Sorted(maps.Keys(leaves))))
+			warnings = append(warnings, unknownVariable(name, slices.Sorted(maps.Keys(known))))
 			continue
+		}
+		if l.also != "" {
+			faults.Faults = append(faults.Faults, Fault{Origin: "environment " + name, Path: l.also, Text: fmt.Sprintf(
+				"the variable stands for %s too; set both in the file, or rename one of their owners", l.path)})
 		}
 		if err := l.set(text); err != nil {
 			faults.Faults = append(faults.Faults, Fault{Origin: "environment " + name, Path: l.path, Text: err.Error()})
@@ -67,6 +71,18 @@ type leaf struct {
 	tag   reflect.StructTag
 	// key is the name in a map of options.
 	key string
+	// also is the path of another leaf with the same variable.
+	also string
+}
+
+// leaves are the leaves by their variables.
+type leaves map[string]leaf
+
+func (all leaves) add(variable string, l leaf) {
+	if other, taken := all[variable]; taken {
+		l.also = other.path
+	}
+	all[variable] = l
 }
 
 func (l leaf) set(text string) error {
@@ -81,7 +97,7 @@ func (l leaf) set(text string) error {
 }
 
 // collect collects the leaves of a struct; elements of lists are addressed by name, or by number, from 0.
-func collect(v reflect.Value, variable, path string, out map[string]leaf) {
+func collect(v reflect.Value, variable, path string, out leaves) {
 	for f := range v.Type().Fields() {
 		key := f.Tag.Get("yaml")
 		if key == "" {
@@ -91,7 +107,7 @@ func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 		switch {
 		case value.Kind() == reflect.Struct:
 			if _, ok := value.Addr().Interface().(interface{ Shorthand(string) }); ok {
-				out[name] = leaf{path: at + ".url", value: value.FieldByName("URL"), tag: f.Tag}
+				out.add(name, leaf{path: at + ".url", value: value.FieldByName("URL"), tag: f.Tag})
 			}
 			collect(value, name, at, out)
 		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
@@ -104,10 +120,10 @@ func collect(v reflect.Value, variable, path string, out map[string]leaf) {
 			}
 		case f.Tag.Get("names") == "options": // of brokers
 			for _, option := range everyOption() {
-				out[name+"_"+variableOf(option)] = leaf{path: join(at, option), value: value, tag: f.Tag, key: option}
+				out.add(name+"_"+variableOf(option), leaf{path: join(at, option), value: value, tag: f.Tag, key: option})
 			}
 		default:
-			out[name] = leaf{path: at, value: value, tag: f.Tag}
+			out.add(name, leaf{path: at, value: value, tag: f.Tag})
 		}
 	}
 }

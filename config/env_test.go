@@ -39,3 +39,20 @@ func TestMappingsFromTheEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestVariablesOfTwoKeys: names that differ only in what is _ in a variable can be used, but not set by the variable that both have.
+func TestVariablesOfTwoKeys(t *testing.T) {
+	t.Parallel()
+	for _, other := range []string{"to_nats", "to.nats"} {
+		text := strings.Replace(full, "name: to-audit", "name: "+other, 1)
+		if text == full {
+			t.Fatal("the example has no relay to-audit")
+		}
+		parse(t, text, "POSTRIDER_LOG_LEVEL=debug")
+		_, _, err := Parse("postrider.yaml", []byte(text), []string{"POSTRIDER_RELAYS_TO_NATS_CONCURRENCY=7"})
+		const want = "environment POSTRIDER_RELAYS_TO_NATS_CONCURRENCY: relays[0].concurrency: the variable stands for relays[1].concurrency too"
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s…", other, err, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,35 +61,87 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !keyed && !t.RetryUnsafe && !slices.Contains(idempotent, r.Method) || hasBody && r.GetBody == nil {
 		ctx = context.WithValue(ctx, onceKey{}, true)
 	}
-	var last atomic.Pointer[http.Response]
-	body := r.Body
+	var first atomic.Pointer[io.ReadCloser] // an abandoned attempt may still read it
+	if r.Body != nil {
+		first.Store(&r.Body)
+	}
+	var last lastAnswer
 	err := t.Operation(r).Instance(r.URL.Host).Run(ctx, func(ctx context.Context) error {
-		discard(last.Swap(nil)) //nolint:bodyclose // discard closes it
-		if body == nil && hasBody {
-			again, err := r.GetBody()
-			if err != nil {
-				return Decline(fmt.Errorf("read the body of the request again: %w", err))
-			}
-			body = again
-		}
-		answer, err := t.send(ctx, r, body) //nolint:bodyclose // the caller closes the last one, discard those before
-		body = nil
+		attempt, err := last.begin(ctx)
 		if err != nil {
 			return err
 		}
-		last.Store(answer)
+		var body io.ReadCloser
+		if unread := first.Swap(nil); unread != nil {
+			body = *unread
+		} else if hasBody {
+			if body, err = r.GetBody(); err != nil {
+				return Decline(fmt.Errorf("read the body of the request again: %w", err))
+			}
+		}
+		answer, err := t.send(ctx, r, body) //nolint:bodyclose // the caller closes the last one, lastAnswer the others
+		if err != nil {
+			return err
+		}
+		if !last.keep(attempt, answer) {
+			return context.Cause(ctx)
+		}
 		return errorOf(answer)
 	})
-	if body != nil { // it was not sent, and RoundTrip closes it
-		_ = body.Close()
+	if unsent := first.Swap(nil); unsent != nil { // RoundTrip closes it
+		_ = (*unsent).Close()
 	}
-	if answer := last.Load(); answer != nil {
+	if answer := last.end(); answer != nil {
 		return answer, nil
 	}
 	if err == nil {
 		err = errBroken
 	}
 	return nil, err
+}
+
+// lastAnswer is the answer of the newest attempt. Attempts before it may still run: they were abandoned, and nobody reads their answers.
+type lastAnswer struct {
+	mu      sync.Mutex
+	attempt int
+	ended   bool
+	answer  *http.Response
+}
+
+// begin begins an attempt, unless ctx has ended: then it was abandoned, and another one may have begun.
+func (l *lastAnswer) begin(ctx context.Context) (attempt int, err error) {
+	l.mu.Lock()
+	if ctx.Err() != nil {
+		l.mu.Unlock()
+		return 0, context.Cause(ctx)
+	}
+	before := l.answer
+	l.answer = nil
+	l.attempt++
+	attempt = l.attempt
+	l.mu.Unlock()
+	discard(before)
+	return attempt, nil
+}
+
+// keep keeps the answer of the newest attempt, and closes that of any other.
+func (l *lastAnswer) keep(attempt int, answer *http.Response) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended || attempt != l.attempt {
+		_ = answer.Body.Close()
+		return false
+	}
+	l.answer = answer
+	return true
+}
+
+// end returns the answer, nil if there is none. None is kept any more.
+func (l *lastAnswer) end() *http.Response {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	return l.answer
 }
 
 // send sends a request once. The end of ctx ends it until the header of the answer has arrived.
@@ -102,7 +155,10 @@ func (t *Transport) send(ctx context.Context, r *http.Request, body io.ReadClose
 	once := r.WithContext(sent)
 	once.Body = body
 	answer, err := base.RoundTrip(once)
-	detach()
+	if !detach() && err == nil { // the body can no longer be read
+		_ = answer.Body.Close()
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		cancel(nil)
 		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {

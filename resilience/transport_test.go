@@ -3,10 +3,12 @@ package resilience_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,6 +171,76 @@ func TestRetryAfter(t *testing.T) {
 			status, err := send(t, t.Context(), h, "GET", "")
 			if took := time.Since(began); status != c.status || err != nil || took != c.took {
 				t.Errorf("%s: %d, %v after %s", name, status, err, took)
+			}
+		}
+	})
+}
+
+// late is a RoundTripper whose first answer comes after ten seconds, whatever the request's context.
+type late struct {
+	mu     sync.Mutex
+	bodies []string
+	closed map[string]bool
+}
+
+// RoundTrip implements http.RoundTripper: it answers with the request's number.
+func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
+	text, err := io.ReadAll(r.Body)
+	l.mu.Lock()
+	l.bodies = append(l.bodies, string(text))
+	name := fmt.Sprint("answer ", len(l.bodies))
+	l.mu.Unlock()
+	if name == "answer 1" {
+		time.Sleep(10 * time.Second)
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: &watched{strings.NewReader(name), l, name}}, err
+}
+
+// watched is a body that tells when it is closed.
+type watched struct {
+	io.Reader
+	of   *late
+	name string
+}
+
+func (w *watched) Close() error {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.of.closed[w.name] = true
+	return nil
+}
+
+// TestAbandonedRequests: an attempt after an abandoned one sends the whole body, and a late answer neither replaces the good one nor stays
+// open.
+func TestAbandonedRequests(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for attempts, want := range map[int]string{1: "", 2: "answer 2"} {
+			base := &late{closed: make(map[string]bool)}
+			o := newSet(t, resilience.Config{Default: resilience.Policy{
+				Timeout: time.Second, AbandonOnTimeout: true, Retry: resilience.Retry{Attempts: attempts},
+			}}).Operation("payment")
+			c := &http.Client{Transport: &resilience.Transport{Base: base, Operation: func(*http.Request) *resilience.Operation { return o }}}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://payment.example/charge", strings.NewReader("amount=42"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := c.Do(r)
+			pass(time.Minute) // the first attempt is answered
+			if want == "" {
+				if !errors.Is(err, resilience.ErrTimeout) {
+					t.Errorf("one attempt: %v", err)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			} else {
+				text, err := io.ReadAll(answer.Body)
+				if string(text) != want || err != nil || base.closed[want] {
+					t.Errorf("answered %q, closed %t: %v", text, base.closed[want], err)
+				}
+				_ = answer.Body.Close()
+			}
+			if len(base.bodies) != attempts || base.bodies[attempts-1] != "amount=42" || !base.closed["answer 1"] || base.closed[want] != (want != "") {
+				t.Errorf("%d attempts sent %q, closed %v", attempts, base.bodies, base.closed)
 			}
 		}
 	})

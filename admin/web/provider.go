@@ -27,10 +27,17 @@ type Provider interface {
 }
 
 // SignInError is why a Provider does not sign somebody in, for the person.
-type SignInError struct{ Text string }
+type SignInError struct {
+	Text string
+	// Err, if not nil, is the cause, which is logged.
+	Err error
+}
 
 // Error is the text.
 func (e *SignInError) Error() string { return e.Text }
+
+// Unwrap returns the cause.
+func (e *SignInError) Unwrap() error { return e.Err }
 
 // awayFor is how long somebody may stay at the provider.
 const awayFor = 15 * time.Minute
@@ -90,7 +97,7 @@ func (h *Handler) endSignIn(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil || time.Now().After(a.Ends) {
-		h.notSignedIn(w, &SignInError{"This sign-in has taken too long, or began in another browser. Sign in again."}, "")
+		h.notSignedIn(w, &SignInError{Text: "This sign-in has taken too long, or began in another browser. Sign in again."}, "")
 		return
 	}
 	http.SetCookie(w, gone)
@@ -111,11 +118,13 @@ func (h *Handler) endSignIn(w http.ResponseWriter, r *http.Request) {
 
 // notSignedIn shows the sign-in page with an error of the provider.
 func (h *Handler) notSignedIn(w http.ResponseWriter, err error, back string) {
-	status, text := http.StatusServiceUnavailable, h.cfg.Provider.Name()+" cannot be asked now. Sessions that have begun go on."
+	status, text := http.StatusServiceUnavailable, "Nobody can sign in with "+h.cfg.Provider.Name()+" now. Sessions that have begun go on."
+	cause := err
 	if refused, ok := errors.AsType[*SignInError](err); ok {
-		status, text = http.StatusForbidden, refused.Text
-	} else {
-		h.cfg.Logger.Warn("signing in failed", "provider", h.cfg.Provider.Name(), "error", err)
+		status, text, cause = http.StatusForbidden, refused.Text, refused.Err
+	}
+	if cause != nil {
+		h.cfg.Logger.Warn("signing in failed", "provider", h.cfg.Provider.Name(), "error", cause)
 	}
 	h.renderSignIn(w, status, signInData{Error: text, ReturnTo: back})
 }

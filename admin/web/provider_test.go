@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/postrider/postrider/admin"
@@ -27,16 +28,16 @@ func (everybody) Finish(context.Context, []byte, url.Values) (admin.Principal, e
 
 func (everybody) SignOut() string { return "" }
 
-// TestSessionsOfOtherStores: servers with the same key and address, of other stores or environments, do not take each other's sessions, nor
-// sign-ins that have begun.
+// TestSessionsOfOtherStores: servers with the same key take each other's sessions, and sign-ins that have begun, whatever their addresses;
+// those of other stores or environments do not.
 func TestSessionsOfOtherStores(t *testing.T) {
 	t.Parallel()
 	shop, err := webtest.New(t.Context(), false)
 	must(t, err)
 	key := make([]byte, 32)
-	handler := func(name, environment string) http.Handler {
+	handler := func(name, environment, listen string) http.Handler {
 		h, err := web.New(admin.New(shop, admin.Config{Name: name}), web.Config{
-			Key: key, Listen: ":8686", Provider: everybody{}, Environment: web.Environment{Name: environment},
+			Key: key, Listen: listen, Provider: everybody{}, Environment: web.Environment{Name: environment},
 		})
 		must(t, err)
 		return h
@@ -50,7 +51,16 @@ func TestSessionsOfOtherStores(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w.Result()
 	}
-	mine := handler("shop", "Staging")
+	const here, there = "10.0.0.7:8686", "10.0.0.8:8686"
+	// named gives cookies the name that a server's own have, so that it opens them.
+	named := func(h http.Handler, suffix string, cookies []*http.Cookie) (out []*http.Cookie) {
+		own := strings.TrimSuffix(get(h, "/signin/begin", nil).Cookies()[0].Name, "-away")
+		for _, c := range cookies {
+			out = append(out, &http.Cookie{Name: own + suffix, Value: c.Value})
+		}
+		return out
+	}
+	mine := handler("shop", "Staging", here)
 	begun := get(mine, "/signin/begin", nil).Cookies()
 	var session []*http.Cookie
 	for _, c := range get(mine, "/signin/callback", begun).Cookies() {
@@ -63,14 +73,18 @@ func TestSessionsOfOtherStores(t *testing.T) {
 		page, callback int
 	}{
 		"itself":              {mine, http.StatusOK, http.StatusSeeOther},
-		"another process":     {handler("shop", "Staging"), http.StatusOK, http.StatusSeeOther},
-		"another store":       {handler("payments", "Staging"), http.StatusSeeOther, http.StatusForbidden},
-		"another environment": {handler("shop", "Production"), http.StatusSeeOther, http.StatusForbidden},
+		"another process":     {handler("shop", "Staging", there), http.StatusOK, http.StatusSeeOther},
+		"another store":       {handler("payments", "Staging", here), http.StatusSeeOther, http.StatusForbidden},
+		"another environment": {handler("shop", "Production", here), http.StatusSeeOther, http.StatusForbidden},
 	} {
-		if r := get(tt.handler, "/dead", session); r.StatusCode != tt.page {
+		mySession, myBegun := session, begun
+		if tt.page != http.StatusOK {
+			mySession, myBegun = named(tt.handler, "", session), named(tt.handler, "-away", begun)
+		}
+		if r := get(tt.handler, "/dead", mySession); r.StatusCode != tt.page {
 			t.Errorf("%s: a page: %d, want %d", name, r.StatusCode, tt.page)
 		}
-		if r := get(tt.handler, "/signin/callback", begun); r.StatusCode != tt.callback {
+		if r := get(tt.handler, "/signin/callback", myBegun); r.StatusCode != tt.callback {
 			t.Errorf("%s: the end of a sign-in: %d, want %d", name, r.StatusCode, tt.callback)
 		}
 	}

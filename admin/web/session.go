@@ -80,8 +80,12 @@ func newSessions(c Config, store string) (s sessions, err error) {
 	if s.here, err = sealer(random(32)); err != nil {
 		return s, err
 	}
-	// Cookies ignore ports: the name keeps servers on one host apart.
-	sum := sha256.Sum256([]byte(c.Prefix + "\x00" + c.Listen))
+	// Cookies ignore ports: the name keeps servers on one host apart, except those that share sessions.
+	server := c.Listen
+	if c.Key != nil {
+		server = store + "\x00" + c.Environment.Name + "\x00" + string(c.Key)
+	}
+	sum := sha256.Sum256([]byte(c.Prefix + "\x00" + server))
 	s.cookie, s.path, s.secure = "postrider-"+hex.EncodeToString(sum[:4]), c.Prefix+"/", c.Secure
 	if c.Secure && c.Prefix == "" {
 		s.cookie = "__Host-" + s.cookie

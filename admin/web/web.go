@@ -61,7 +61,7 @@ type Config struct {
 	// Key seals sessions: 32 bytes, the same for all processes that share sessions. Without one, sessions end with the process. A session is
 	// good for one store (admin.Config.Name) in one Environment, whoever else has the key.
 	Key []byte
-	// Listen is the address of the server; it keeps the cookies of several servers on one host apart.
+	// Listen is the address of the server; it keeps the cookies of several servers without a Key on one host apart.
 	Listen string
 	// Secure restricts cookies to HTTPS.
 	Secure      bool

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -51,8 +51,8 @@ type Config struct {
 type Provider struct {
 	cfg Config
 
-	mu    sync.Mutex
-	found *discovered
+	turn  chan struct{} // has room for one: whoever asks the provider for its addresses
+	found atomic.Pointer[discovered]
 }
 
 // discovered is what the provider says of itself.
@@ -88,7 +88,7 @@ func New(c Config) (*Provider, error) {
 	if c.Client == nil {
 		c.Client = &http.Client{Timeout: requestTimeout}
 	}
-	return &Provider{cfg: c}, nil
+	return &Provider{cfg: c, turn: make(chan struct{}, 1)}, nil
 }
 
 // Name implements web.Provider.
@@ -96,20 +96,22 @@ func (p *Provider) Name() string { return p.cfg.Name }
 
 // SignOut implements web.Provider: it is known after the first sign-in.
 func (p *Provider) SignOut() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found == nil {
-		return ""
+	if d := p.found.Load(); d != nil {
+		return d.EndSession
 	}
-	return p.found.EndSession
+	return ""
 }
 
 // discover asks the provider for its addresses, once.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found != nil {
-		return p.found, nil
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("ask %s for its addresses: %w", p.cfg.Issuer, ctx.Err())
+	}
+	if d := p.found.Load(); d != nil {
+		return d, nil
 	}
 	provider, err := oidc.NewProvider(ctx, p.cfg.Issuer)
 	if err != nil {
@@ -123,7 +125,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 		ClientID: p.cfg.ClientID, ClientSecret: p.cfg.Secret, Endpoint: provider.Endpoint(), RedirectURL: p.cfg.Redirect,
 		Scopes: append([]string{oidc.ScopeOpenID, "profile"}, p.cfg.Scopes...),
 	}
-	p.found = d
+	p.found.Store(d)
 	return d, nil
 }
 
@@ -161,11 +163,8 @@ func (p *Provider) Finish(ctx context.Context, sealed []byte, q url.Values) (adm
 		return admin.Principal{}, refused("%s has not signed you in: %s", p.cfg.Name, strings.TrimSpace(q.Get("error")+" "+q.Get("error_description")))
 	}
 	token, err := d.client.Exchange(ctx, q.Get("code"), oauth2.VerifierOption(k.Verifier))
-	if answer, isAnswer := errors.AsType[*oauth2.RetrieveError](err); isAnswer && answer.Response != nil && answer.Response.StatusCode < 500 {
-		return admin.Principal{}, refused("%s does not accept this sign-in. Sign in again.", p.cfg.Name)
-	}
 	if err != nil {
-		return admin.Principal{}, fmt.Errorf("exchange the code: %w", err)
+		return admin.Principal{}, p.notExchanged(err)
 	}
 	raw, _ := token.Extra("id_token").(string)
 	claims, err := p.verify(ctx, d, raw, k.Nonce)
@@ -177,6 +176,18 @@ func (p *Provider) Finish(ctx context.Context, sealed []byte, q url.Values) (adm
 		return admin.Principal{}, err
 	}
 	return admin.Principal{Issuer: p.cfg.Issuer, Subject: claims.text("sub"), Name: claims.text("name", "preferred_username", "email"), Role: role}, nil
+}
+
+// notExchanged is why there is no token: the configuration, the provider, or the code of the person.
+func (p *Provider) notExchanged(err error) error {
+	answer, isAnswer := errors.AsType[*oauth2.RetrieveError](err)
+	switch {
+	case !isAnswer || answer.Response == nil || answer.Response.StatusCode >= 500:
+		return fmt.Errorf("exchange the code: %w", err)
+	case answer.ErrorCode == "invalid_client", answer.ErrorCode == "unauthorized_client", answer.Response.StatusCode == http.StatusUnauthorized:
+		return fmt.Errorf("%s does not accept the client %q: check its ID and its secret: %w", p.cfg.Issuer, p.cfg.ClientID, err)
+	}
+	return &web.SignInError{Text: p.cfg.Name + " does not accept this sign-in. Sign in again.", Err: err}
 }
 
 // verify checks the ID token, and returns its claims.

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"maps"
 	"math/big"
 	"net/http"
@@ -43,6 +44,7 @@ type provider struct {
 	answer    map[string]string // likewise, parameters of the address at which the browser comes back
 	used      map[string]url.Values
 	down      bool
+	refuses   string // the error of the token endpoint
 }
 
 func newProvider(t *testing.T) *provider {
@@ -97,6 +99,12 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 
 // token exchanges a code, once, for an ID token.
 func (p *provider) token(w http.ResponseWriter, r *http.Request) {
+	if p.refuses != "" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		p.write(w, map[string]any{"error": p.refuses})
+		return
+	}
 	asked := p.used[r.PostFormValue("code")]
 	delete(p.used, r.PostFormValue("code"))
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
@@ -143,11 +151,16 @@ var operations = signin.Access{Claim: "groups", Roles: map[string]admin.Role{"sr
 // serve serves an administration at which people sign in at a provider.
 func serve(t *testing.T, p *provider, access signin.Access) string {
 	t.Helper()
+	return serveLogging(t, p, access, nil)
+}
+
+func serveLogging(t *testing.T, p *provider, access signin.Access, logger *slog.Logger) string {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	address := "http://" + server.Listener.Addr().String()
 	at, err := signin.New(signin.Config{Issuer: p.URL, ClientID: "postrider", Secret: "s", Redirect: address + "/signin/callback", Name: "Example", Access: access})
 	must(t, err)
-	handler, err := web.New(admin.New(memory.New(memory.Config{}), admin.Config{Name: "shop"}), web.Config{Provider: at})
+	handler, err := web.New(admin.New(memory.New(memory.Config{}), admin.Config{Name: "shop"}), web.Config{Provider: at, Logger: logger})
 	must(t, err)
 	server.Config.Handler = handler
 	server.Start()
@@ -234,7 +247,7 @@ func TestProviderIsDown(t *testing.T) {
 	p := newProvider(t)
 	p.setDown(true)
 	address, c := serve(t, p, operations), browser(t)
-	if status, body, _ := get(t, c, address+"/signin/begin"); status != http.StatusServiceUnavailable || !strings.Contains(body, "Example cannot be asked now") {
+	if status, body, _ := get(t, c, address+"/signin/begin"); status != http.StatusServiceUnavailable || !strings.Contains(body, "Nobody can sign in with Example now") {
 		t.Errorf("%d:\n%s", status, body)
 	}
 	p.setDown(false)
