@@ -39,8 +39,9 @@
 //
 // # Large batches
 //
-// [Outbox.Publish] writes a batch in one round trip, all or nothing. [Outbox.PublishSeq] takes a stream of any length in
-// bounded memory; in InTx, it keeps an ID per message and, with After hooks, the message without its payload.
+// [Outbox.Publish] writes a batch in one round trip, all or nothing. [Outbox.PublishSeq] takes a stream of any length. In
+// a transaction of your own it needs bounded memory; in InTx and with Track it keeps an ID per message and, with After hooks, the
+// message without its payload.
 //
 // # Hooks
 //

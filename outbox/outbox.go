@@ -107,8 +107,9 @@ const (
 )
 
 // PublishSeq writes a stream of messages in the transaction tx, in chunks of 1,000 messages or 4 MiB, whichever comes
-// first, so that any number of messages needs little memory. It returns how many it wrote. The stream must not reuse a
-// message that it has yielded, since it is written later, with its chunk.
+// first, and keeps nothing of a chunk that is written. In InTx and with Track, it keeps the ID of every message and, with After
+// hooks, the message without its payload, so there the transaction's memory grows with the number of messages. It returns how many
+// it wrote. The stream must not reuse a message that it has yielded, since it is written later, with its chunk.
 //
 // PublishSeq stops at the first error, including one that seq yields. Earlier chunks are then in the transaction: roll it
 // back for all or nothing. Everything else is as in Publish, except that After hooks get the messages without their

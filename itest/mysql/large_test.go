@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
@@ -155,4 +157,35 @@ func deadOnceSettled(t *testing.T, s *mysqlstore.Store, b *memorybroker.Broker) 
 		}
 	}
 	return deadLetters
+}
+
+// TestLargeTransaction: a transaction commits whose IDs take more than a packet, also when InTx looks for what savepoints have undone.
+func TestLargeTransaction(t *testing.T) {
+	t.Parallel()
+	d := databaseOn(t, newCrashing(t, "--max-allowed-packet=1M").config(t))
+	s := newStore(t, d.migrated(t, nil, mysqlstore.Config{}), mysqlstore.Config{})
+	const n = 25_000
+	committed := 0
+	o, err := outbox.New(s, outbox.Config{Source: "shop", Hooks: []outbox.Hooks{{
+		AfterCommit: func(_ context.Context, msgs []*postrider.Message) error {
+			committed = len(msgs)
+			return nil
+		},
+	}}})
+	must(t, err)
+	ids, err := o.InTx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := o.PublishSeq(ctx, tx, func(yield func(*postrider.Message, error) bool) {
+			for i := range n {
+				id := fmt.Sprintf("%064d", i) // 64 bytes, so 1.6 MB in all
+				if !yield(&postrider.Message{ID: id, Type: "t", Topic: "t", Payload: []byte("{}")}, nil) {
+					return
+				}
+			}
+		})
+		return err
+	})
+	must(t, err)
+	if len(ids) != n || committed != n {
+		t.Errorf("InTx returned %d IDs, and the hook got %d messages, want %d", len(ids), committed, n)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ const (
 	// samePartition is the first row's partition. If the number of partitions is not the one that the rows were made for, it is
 	// an error (two rows for one value), whatever sql_mode is.
 	samePartition = `IF((` + partitionsSQL + `) = %d, %d, (SELECT 1 UNION SELECT 2))`
-	writtenSQL    = `SELECT id FROM {prefix}log WHERE (%s) AND id IN ?`
+	writtenSQL    = `SELECT id FROM {prefix}log WHERE %s`
 )
 
 // Begin implements store.Outbox and store.Transactor: the transaction is READ COMMITTED, and ends when it waits for its next
@@ -281,15 +282,10 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	if tx == nil {
 		return nil, store.ErrNoTransaction
 	}
-	t, written := txn{s: s, on: tx}, make(map[string]bool)
-	const atATime = 200
-	ours, _ := s.wrote.Of(tx)
-	for ranges := range slices.Chunk(ours, atATime) {
-		conditions := make([]string, len(ranges))
-		for i, r := range ranges {
-			conditions[i] = fmt.Sprintf(`seq BETWEEN %d AND %d`, r.from, r.to)
-		}
-		found, err := stored.Column[string](ctx, t.query, fmt.Sprintf(writtenSQL, strings.Join(conditions, ` OR `)), ids)
+	written := make(map[string]bool)
+	for where := range s.ours(tx) {
+		// Without the IDs, of which any number would have to fit into a packet.
+		found, err := stored.Column[string](ctx, txn{s: s, on: tx}.query, fmt.Sprintf(writtenSQL, where))
 		if err != nil {
 			return nil, s.inTransaction("look up written messages", err)
 		}
@@ -300,18 +296,40 @@ func (s *Store) Written(ctx context.Context, tx *sql.Tx, ids []string) ([]string
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !written[id] }), nil
 }
 
+// ours yields conditions for the sequences that a transaction has taken, in ascending order, each of a size for one statement;
+// one that is never true if it has taken none, so that the server is asked whether the transaction has ended.
+func (s *Store) ours(tx *sql.Tx) iter.Seq[string] {
+	const atATime = 200
+	return func(yield func(string) bool) {
+		taken, _ := s.wrote.Of(tx)
+		if len(taken) == 0 {
+			yield(`FALSE`)
+		}
+		for spans := range slices.Chunk(taken, atATime) {
+			conditions := make([]string, len(spans))
+			for i, r := range spans {
+				conditions[i] = fmt.Sprintf(`seq BETWEEN %d AND %d`, r.from, r.to)
+			}
+			if !yield(strings.Join(conditions, ` OR `)) {
+				return
+			}
+		}
+	}
+}
+
 const publishedSQL = `SELECT seq, ` + messageColumns + ` FROM {prefix}log WHERE %s ORDER BY seq`
 
 // Published implements store.Outbox, for messages that were published through this Store.
-func (s *Store) Published(ctx context.Context, tx *sql.Tx) ([]*postrider.Message, error) {
+func (s *Store) Published(ctx context.Context, tx *sql.Tx) (out []*postrider.Message, err error) {
 	if tx == nil {
 		return nil, store.ErrNoTransaction
 	}
-	ours, _ := s.wrote.Of(tx)
-	conditions := []string{`FALSE`}
-	for _, r := range ours {
-		conditions = append(conditions, fmt.Sprintf(`seq BETWEEN %d AND %d`, r.from, r.to))
+	for where := range s.ours(tx) {
+		msgs, err := stored.Messages(ctx, txn{s: s, on: tx}.query, fmt.Sprintf(publishedSQL, where))
+		if err != nil {
+			return nil, s.inTransaction("read what was published", err)
+		}
+		out = append(out, msgs...)
 	}
-	out, err := stored.Messages(ctx, txn{s: s, on: tx}.query, fmt.Sprintf(publishedSQL, strings.Join(conditions, ` OR `)))
-	return out, s.inTransaction("read what was published", err)
+	return out, nil
 }

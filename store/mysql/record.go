@@ -15,8 +15,7 @@ const (
 	// listRecordsSQL: ?1 kind, ?2 ID or '', ?3 before or '', ?4 rows.
 	listRecordsSQL = `SELECT id, rev, at, expires_at, body FROM {table} WHERE kind = ?1 AND (?2 = '' OR id = ?2) AND (?3 = '' OR id < ?3)
 		AND (expires_at IS NULL OR expires_at > {now}) ORDER BY id DESC LIMIT ?4`
-	addRecordSQL = `INSERT INTO {table} (kind, id, at, expires_at, body) SELECT ?1, ?2, {now}, ?3, ?4 FROM DUAL
-		WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE kind = ?1 AND id = ?2)`
+	addRecordSQL     = `INSERT INTO {table} (kind, id, at, expires_at, body) VALUES (?1, ?2, {now}, ?3, ?4)`
 	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = {now}, expires_at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5`
 	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= {now}`
 )
@@ -43,7 +42,7 @@ func (r records) PutRecord(ctx context.Context, rec store.Record) error {
 		}
 	}
 	n, err := r.exec(ctx, inTable(text, rec.Table), args...)
-	if err == nil && n == 0 {
+	if err == nil && n == 0 || r.txn.s.cfg.ErrorCode(err) == codeDuplicate {
 		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
 	}
 	return err

@@ -14,6 +14,7 @@ var recordTests = []test{
 	{name: "RecordsOfAKindAreListedNewestFirst", run: recordLists},
 	{name: "RecordsExpire", run: recordsExpire},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
+	{name: "OneOfTwoFirstRevisionsIsRefused", run: firstRevisionRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
 	{name: "AFailedChangeLeavesNothing", run: failedChangeLeavesNothing},
 	{name: "ARelayIsPausedAndResumed", run: pauses, statements: true},
@@ -100,11 +101,24 @@ func recordsExpire(e *env) {
 
 func recordRace(e *env) {
 	e.must(e.putRecord(store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Body: []byte("{}")}), "add")
+	e.raceRecord("1", 1)
+}
+
+// firstRevisionRace tries several times, because those who add a record meet only sometimes.
+func firstRevisionRace(e *env) {
+	for i := range 25 {
+		e.raceRecord(fmt.Sprint(i), 0)
+	}
+}
+
+// raceRecord puts a record several times at once: one succeeds, and the others learn that it has changed.
+func (e *env) raceRecord(id string, rev int64) {
+	e.t.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {
 		wg.Go(func() {
-			errs[i] = e.putRecord(store.Record{Table: store.WorkRecords, Kind: "review", ID: "1", Rev: 1, Body: fmt.Append(nil, i)})
+			errs[i] = e.putRecord(store.Record{Table: store.WorkRecords, Kind: "review", ID: id, Rev: rev, Body: fmt.Append(nil, i)})
 		})
 	}
 	wg.Wait()

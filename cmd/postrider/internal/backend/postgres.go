@@ -55,9 +55,10 @@ func openPool(ctx context.Context, l location) (*pgxpool.Pool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	began := time.Now()
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, connectError(l, err)
+		return nil, connectError(l, err, time.Since(began))
 	}
 	return pool, nil
 }
@@ -98,8 +99,8 @@ func (l location) checkListen() error {
 }
 
 // connectError says in one line why a connection failed and what to do about it: pgx repeats the error for every address
-// and every way to connect.
-func connectError(l location, err error) error {
+// and every way to connect. took is for how long it was tried, which the caller or the URL may limit.
+func connectError(l location, err error, took time.Duration) error {
 	var config pgconn.Config
 	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		config = *failed.Config
@@ -115,7 +116,7 @@ func connectError(l location, err error) error {
 		return fmt.Errorf("connect to %s: %w%s", l.shown, failed, hint)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("connect to %s: no answer within %s%s", l.shown, connectTimeout, hint)
+		return fmt.Errorf("connect to %s: no answer within %s%s", l.shown, took.Round(100*time.Millisecond), hint)
 	}
 	return fmt.Errorf("connect to %s: %w", l.shown, err)
 }
@@ -205,9 +206,10 @@ func printPostgres(l location) (string, error) {
 func createSchema(ctx context.Context, l location, name string) (drop func() error, err error) {
 	quoted := pgx.Identifier{name}.Sanitize()
 	execute := func(ctx context.Context, statement string) error {
+		began := time.Now()
 		conn, err := pgx.Connect(ctx, l.dsn)
 		if err != nil {
-			return connectError(l, err)
+			return connectError(l, err, time.Since(began))
 		}
 		_, err = conn.Exec(ctx, statement)
 		return errors.Join(err, conn.Close(ctx))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -21,16 +22,16 @@ func TestRefusedConnectionsSayWhatToDo(t *testing.T) {
 	} {
 		refused := &pgconn.PgError{Severity: "FATAL", Code: code, Message: "no"}
 		twice := errors.Join(fmt.Errorf("127.0.0.1:5432 (h): %w", refused), fmt.Errorf("[::1]:5432 (h): %w", refused))
-		text := connectError(l, twice).Error()
+		text := connectError(l, twice, time.Second).Error()
 		if want := "connect to postgres://h/d: FATAL: no (SQLSTATE " + code + ")" + words; !strings.HasPrefix(text, want) || strings.Contains(text, "\n") {
 			t.Errorf("%s: %s, want %s…", code, text, want)
 		}
 	}
 	unknown := &net.DNSError{Err: "no such host", Name: "h", IsNotFound: true}
-	if text := connectError(l, errors.Join(unknown, unknown)).Error(); text != "connect to postgres://h/d: lookup h: no such host; check the name of the host" {
+	if text := connectError(l, errors.Join(unknown, unknown), time.Second).Error(); text != "connect to postgres://h/d: lookup h: no such host; check the name of the host" {
 		t.Errorf("no such host: %s", text)
 	}
-	if text := connectError(l, context.DeadlineExceeded).Error(); !strings.Contains(text, "no answer within 10s; is the server running there") {
+	if text := connectError(l, context.DeadlineExceeded, 2012*time.Millisecond).Error(); !strings.Contains(text, "no answer within 2s; is the server running there") {
 		t.Errorf("no answer: %s", text)
 	}
 }

@@ -187,17 +187,24 @@ func (p commands) shop(ctx context.Context, f shopFlags) (err error) {
 // started the others ends them, after their orders.
 func (p commands) service(ctx context.Context, f shopFlags) error {
 	signal.Ignore(os.Interrupt)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	go func() { // reads until the other process has ended
 		_, _ = io.Copy(io.Discard, p.Stdin)
-		cancel()
+		cancel(errStarterEnded)
 	}()
-	return shopdemo.RunService(ctx, shopdemo.Settings{
+	err := shopdemo.RunService(ctx, shopdemo.Settings{
 		Service: f.service, Store: p.StoreFlag, Publisher: f.Publisher, Stream: f.stream, Listen: f.listen, Seed: f.Seed, Faults: f.Faults,
 		Compensate: f.Compensate, Limits: f.Limits,
 	}, slog.New(slog.NewTextHandler(p.Stderr, nil)))
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errStarterEnded) {
+		return errStarterEnded
+	}
+	return err
 }
+
+// errStarterEnded says why a service ends before it runs.
+var errStarterEnded = errors.New("the process that started this service has ended, or closed the service's standard input")
 
 // runShop runs the shop or a scenario.
 func (p commands) runShop(ctx context.Context, c shopdemo.Config, scenario int) (err error) {

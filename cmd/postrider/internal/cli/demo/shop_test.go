@@ -4,7 +4,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -70,4 +72,15 @@ func TestShopOnServers(t *testing.T) {
 	out := clitest.OK(t, "demo", "shop", "--for", "4s", "--port", "0", "--load", "20",
 		"--store", servertest.Get(t, servertest.Postgres), "--publisher", servertest.Get(t, servertest.NATS))
 	clitest.Contains(t, out, "Every promise was kept.", "ledger exact")
+}
+
+// TestServiceWithoutItsStarter: a service whose standard input has ended says so, and not that a connection was given up. The database
+// never answers.
+func TestServiceWithoutItsStarter(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	clitest.Fails(t, program.ExitFailed, "the process that started this service has ended", "demo", "shop", "--service", "orders",
+		"--publisher", "nats://127.0.0.1:1", "--store", fmt.Sprintf("postgres://u@%s/shop?sslmode=disable", l.Addr()))
 }
