@@ -37,7 +37,8 @@ func (s Store) LimitRate(ctx context.Context, relay string, perSecond float64) e
 			if err != nil {
 				return err
 			}
-			p := &pace{rec: store.Record{Table: stored.RedriveRates.Table, Kind: stored.RedriveRates.Kind, ID: relay}}
+			// With an end, far away, because only a record that has one takes the place of one whose end is over: that of a removed relay.
+			p := &pace{rec: store.Record{Table: stored.RedriveRates.Table, Kind: stored.RedriveRates.Kind, ID: relay, Expires: stored.PauseNoEnd}}
 			if len(found) > 0 {
 				p = found[0]
 			}
