@@ -57,5 +57,5 @@ func TestPurgeRemoves(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, append(purge, "--yes", "--json")...), `"dead_letters": 0`)
 	clitest.Contains(t, clitest.OK(t, append(purge, "--yes")...), "0 resolved dead letters match; nothing was done")
 	clitest.Contains(t, clitest.OK(t, "purge", "list", "--json", "--store", url), `"removed":1`, `"by":"eva"`)
-	clitest.Contains(t, clitest.OK(t, "audit", "--store", url), "PurgeDead", "eva", "kept long enough")
+	clitest.Contains(t, clitest.OK(t, "audit", "--json", "--store", url), "PurgeDead", "eva", "kept long enough")
 }
