@@ -67,16 +67,18 @@ func (r *logRun[Tx]) stored(tx Tx, partition, incarnation string) (*store.LogPos
 	return p, nil
 }
 
-// inPart returns where a part of a log begins: at its position, or at that in the whole if it has none since that was divided.
+// inPart returns where a part of a log begins: at its position, or at that in the whole if it has none since that was divided. Without
+// one in the whole, its own is of another log, which had a partition of this name.
 func inPart(now postrider.LogPartition, own, whole *store.LogPosition) beginning {
 	if whole != nil && own != nil && own.Follows(whole) {
 		return beginning{at: own, from: own.From}
 	}
-	b := beginning{moved: true}
-	if whole != nil {
-		b.at = takeOver(now, own, whole)
-	} else {
+	b, known := beginning{moved: true}, whole != nil || own != nil
+	if whole == nil {
 		whole = &store.LogPosition{Partition: now.Whole, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
+	}
+	if known {
+		b.at = takeOver(now, own, whole)
 	}
 	if !whole.Divided {
 		divided := *whole
