@@ -10,8 +10,8 @@ import (
 
 // A log that can be divided has one position in the whole and others in its parts. Their numbers alone say which of them count: that in the
 // whole says whether the log is read in parts (Divided), and those in the parts say with which number of it they began (From). Whoever
-// begins to read parts, or the whole again, moves the position in the whole. A process that has not noticed yet then cannot move it, or moves
-// a position in a part that does not count any more. Offsets, incarnations and times of different positions are not compared.
+// begins to read parts, or the whole again, moves the position in the whole. A process that has not noticed yet then cannot move it, or a position
+// in a part; one that was moved at that moment does not count. Offsets, incarnations and times of different positions are not compared.
 
 // beginning is where a run begins to read.
 type beginning struct {
