@@ -10,8 +10,8 @@ import (
 
 // A log that can be divided has one position in the whole and others in its parts. Their numbers alone say which of them count: that in the
 // whole says whether the log is read in parts (Divided), and those in the parts say with which number of it they began (From). Whoever
-// begins to read parts, or the whole again, moves the position in the whole. A process that has not noticed yet then cannot move it, or moves
-// a position in a part that does not count any more. Offsets, incarnations and times of different positions are not compared.
+// begins to read parts, or the whole again, moves the position in the whole. A process that has not noticed yet then cannot move it, or a position
+// in a part; one that was moved at that moment does not count. Offsets, incarnations and times of different positions are not compared.
 
 // beginning is where a run begins to read.
 type beginning struct {
@@ -67,16 +67,18 @@ func (r *logRun[Tx]) stored(tx Tx, partition, incarnation string) (*store.LogPos
 	return p, nil
 }
 
-// inPart returns where a part of a log begins: at its position, or at that in the whole if it has none since that was divided.
+// inPart returns where a part of a log begins: at its position, or at that in the whole if it has none since that was divided. Without
+// one in the whole, its own is of another log, which had a partition of this name.
 func inPart(now postrider.LogPartition, own, whole *store.LogPosition) beginning {
 	if whole != nil && own != nil && own.Follows(whole) {
 		return beginning{at: own, from: own.From}
 	}
-	b := beginning{moved: true}
-	if whole != nil {
-		b.at = takeOver(now, own, whole)
-	} else {
+	b, known := beginning{moved: true}, whole != nil || own != nil
+	if whole == nil {
 		whole = &store.LogPosition{Partition: now.Whole, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
+	}
+	if known {
+		b.at = takeOver(now, own, whole)
 	}
 	if !whole.Divided {
 		divided := *whole

@@ -276,10 +276,8 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration, divided *store.LogPosition) error {
 	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse || now.Shared, open
 	err := r.inTx(ctx, func(tx Tx) error {
-		if divided != nil {
-			if err := r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, *divided); err != nil {
-				return err
-			}
+		if err := r.checkWhole(ctx, tx, p, divided); err != nil {
+			return err
 		}
 		return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, p)
 	})
@@ -288,6 +286,22 @@ func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrid
 	}
 	r.position, r.moved = p, time.Now()
 	return nil
+}
+
+// checkWhole stores the position in the whole log if it has just been divided. Otherwise it reports ErrPositionMoved if p is a position in a
+// part that does not follow that in the whole any more: the log has been whole since, unnoticed here, and nobody would begin with p.
+func (r *logRun[Tx]) checkWhole(ctx context.Context, tx Tx, p store.LogPosition, divided *store.LogPosition) error {
+	switch {
+	case divided != nil:
+		return r.src.c.store.MovePosition(ctx, tx, r.src.c.cfg.Name, *divided)
+	case p.Whole == "":
+		return nil
+	}
+	whole, err := r.src.c.store.Position(ctx, tx, r.src.c.cfg.Name, p.Whole)
+	if err == nil && (whole == nil || !p.Follows(whole)) {
+		return store.ErrPositionMoved
+	}
+	return err
 }
 
 // inTx runs f in a transaction under the lease.

@@ -146,6 +146,48 @@ func logDivided[Tx any](w *world[Tx]) {
 	}
 }
 
+// likeParts is a log whose partitions have the names that the parts of another log have, such as those of a Kafka topic and of a stream
+// with its name.
+type likeParts struct{ dividedLog }
+
+func (l likeParts) Partitions(ctx context.Context, names ...string) ([]postrider.LogPartition, error) {
+	parts, err := l.dividedLog.Partitions(ctx, names...)
+	for i := range parts {
+		parts[i].Whole = ""
+	}
+	return parts, err
+}
+
+// logLikeParts: a consumer has read another broker, which called its partitions as a divided log calls its parts. It reads the divided log
+// from its beginning, and goes on from there.
+func logLikeParts[Tx any](w *world[Tx]) {
+	var divided atomic.Bool
+	divided.Store(true)
+	log := func(b *memorybroker.Broker) dividedLog {
+		read, err := b.Subscriber(memorybroker.SubscriberConfig{Topics: []string{topic}, Partitions: 1})
+		w.must(err, "subscriber")
+		return dividedLog{read, &divided}
+	}
+	before := w.broker
+	after, err := memorybroker.New(memorybroker.Config{})
+	w.must(err, "broker")
+	keys := strings.Split("abcdefgh", "")
+	var want []string
+	for _, reads := range []postrider.Subscriber{likeParts{log(before)}, log(after), log(after)} {
+		p := w.start(setting[Tx]{reads: reads})
+		want = append(want, w.send(keys...)...)
+		w.untilEffects(want...)
+		p.stop()
+		if st := p.Stats(); st.Received != int64(len(keys)) {
+			w.t.Errorf("stats %+v, want that only the new messages are read", st)
+		}
+		w.broker = after
+	}
+	for _, key := range keys {
+		w.want("order of key "+key, w.effectsOf(key), slices.DeleteFunc(slices.Clone(want), func(id string) bool { return keyOf(id) != key }))
+	}
+}
+
 // logDividedAndReplaced: after a log was divided, or made whole, it is recreated or loses its tail. The positions from before the division
 // are those of another log, and nobody goes back to them: what is read again later has been forgotten.
 func logDividedAndReplaced[Tx any](w *world[Tx]) {

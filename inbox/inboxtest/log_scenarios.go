@@ -18,6 +18,7 @@ func logScenarios[Tx any]() []scenario[Tx] {
 		{"LogThatGrowsWhileItIsComparedIsTheSame", logGrows[Tx]},
 		{"PartitionsThatComeLaterAreRead", logGetsPartitions[Tx]},
 		{"DividedLogIsReadOnceInOrder", logDivided[Tx]},
+		{"PartsNamedAsPartitionsOfAnotherLogAreRead", logLikeParts[Tx]},
 		{"DividedLogThatIsReplacedIsReadOnce", logDividedAndReplaced[Tx]},
 		{"RecreatedLogIsReadFromItsBeginning", logRecreated[Tx]},
 		{"RetentionBelowThePositionIsReported", logExpired[Tx]},
