@@ -58,17 +58,21 @@ func modes[Tx any]() map[string]setting[Tx] {
 // quickModes are the modes to run in real time; the others differ from them only in what every store has in common.
 var quickModes = []string{"log by ID, batched", "log by watermark", "log by position", "queue by ID"}
 
-// inEveryMode runs a scenario in each mode, in a separate world.
+// inEveryMode runs a scenario in each mode: the first in w, which must be new, each other in a separate world.
 func (w *world[Tx]) inEveryMode(f func(w *world[Tx], s setting[Tx])) {
+	own := w
 	for name, s := range modes[Tx]() {
 		if !w.h.Bubble && !slices.Contains(quickModes, name) {
 			continue
 		}
-		own := newWorld(w.t, w.h)
+		if own == nil {
+			own = newWorld(w.t, w.h)
+		}
 		f(own, s)
 		if w.t.Failed() {
 			w.t.Fatalf("in mode %s", name)
 		}
+		own = nil
 	}
 }
 

@@ -17,13 +17,9 @@ import (
 // processed exactly once and in order per key, without deduplication records, whatever crashes or fails. The store that
 // h.Open returns must be a store.TxSettler too.
 func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
-	for _, s := range []struct {
-		name string
-		run  func(w *txWorld[Tx])
-	}{
+	for _, s := range append(txDeaths[Tx](), []txScenario[Tx]{
 		{"EveryMessageHasItsEffectOnce", txEveryMessageOnce[Tx]},
 		{"WhatAHandlerPublishesNamesItsCause", txCausation[Tx]},
-		{"DeathAtAnyPointHasOneEffect", txDeathAtAnyPoint[Tx]},
 		{"StoreFailureAtAnyStepHasOneEffect", txStoreFails[Tx]},
 		{"FailedMessageHoldsItsKeyOnly", txFailedMessage[Tx]},
 		{"EveryVerdictUndoesTheEffect", txOutcomes[Tx]},
@@ -40,7 +36,7 @@ func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
 		{"DelayedMessagesHaveTheirTime", txDelayed[Tx]},
 		{"StopWaitsForTheTransaction", txStop[Tx]},
 		{"HandlersAreOfOneKind", txOneKind[Tx]},
-	} {
+	}...) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(s.name, "AtAny") { // each at every step
@@ -49,6 +45,12 @@ func HandleTx[Tx any](t *testing.T, h Harness[Tx]) {
 			h.tx(t, s.run)
 		})
 	}
+}
+
+// txScenario is one test.
+type txScenario[Tx any] struct {
+	name string
+	run  func(w *txWorld[Tx])
 }
 
 func (h Harness[Tx]) tx(t *testing.T, f func(w *txWorld[Tx])) {
@@ -68,10 +70,14 @@ func (w *world[Tx]) sizes() []int {
 	return []int{7}
 }
 
-// eachBatch runs a scenario for single messages and for batches, each in a separate world.
+// eachBatch runs a scenario for single messages and for batches: the first in w, which must be new, the other in a separate world.
 func (w *txWorld[Tx]) eachBatch(f func(w *txWorld[Tx], s txSetting[Tx])) {
-	for _, n := range w.sizes() {
-		f(newTxWorld(w.t, w.h), txSetting[Tx]{cfg: relay.Config{TxBatch: n}})
+	for i, n := range w.sizes() {
+		own := w
+		if i > 0 {
+			own = newTxWorld(w.t, w.h)
+		}
+		f(own, txSetting[Tx]{cfg: relay.Config{TxBatch: n}})
 		if w.t.Failed() {
 			w.t.Fatalf("in transactions of %d", n)
 		}

@@ -16,14 +16,18 @@ import (
 // txSteps are the operations of a relay with transactions.
 var txSteps = []string{"Begin", "handler", "CommitSettled", "Fetch", "LoadParked", "Acquire", "Heartbeat", "Settle", "Due"}
 
-func txDeathAtAnyPoint[Tx any](w *txWorld[Tx]) {
-	w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {
-		for _, step := range txSteps {
-			for _, done := range []bool{false, true} {
-				w.txDieAt(s, step, done)
-			}
-		}
-	})
+// txDeaths kill a process at each step. Since every death waits for a lease to end, they do it side by side.
+func txDeaths[Tx any]() (all []txScenario[Tx]) {
+	for _, step := range txSteps {
+		all = append(all, txScenario[Tx]{"DeathAtAnyPointHasOneEffect/" + step, func(w *txWorld[Tx]) {
+			w.eachBatch(func(w *txWorld[Tx], s txSetting[Tx]) {
+				for _, done := range []bool{false, true} {
+					w.txDieAt(s, step, done)
+				}
+			})
+		}})
+	}
+	return all
 }
 
 func (w *txWorld[Tx]) txDieAt(s txSetting[Tx], step string, done bool) {

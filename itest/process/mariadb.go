@@ -17,6 +17,7 @@ var mariaSettings = []string{
 	"--skip-name-resolve",
 	"--innodb-flush-log-at-trx-commit=0",
 	"--innodb-doublewrite=OFF",
+	"--debug-no-sync",
 	"--innodb-buffer-pool-size=256M",
 	"--innodb-log-file-size=512M",
 	"--innodb-print-all-deadlocks=ON",

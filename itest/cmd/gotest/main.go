@@ -190,7 +190,7 @@ func parts(flags []string, packages []listed) []part {
 		}
 	}
 	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
-	all := []part{{append(sharing(plain, 2), likePrograms...), withoutC, without}, {sharing(flags, 2), nil, with}}
+	all := []part{{append(sharing(plain, 2), likePrograms...), withoutC, without}, {sharing(flags, 3), nil, with}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 
