@@ -3,6 +3,7 @@ package release_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,26 +13,38 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/release"
 )
 
 // patience is how long a page may wait for what it shows.
 const patience = 3 * time.Minute
 
-// testTutorial does what the tutorial says: it saves its program, types its commands into one shell, and waits for what it shows.
+// testTutorial does what the two parts of the tutorial say, one after the other: it saves their programs, types their commands into one
+// shell, and waits for what they show.
 func testTutorial(t *testing.T, place *release.Place) {
 	t.Helper()
 	s := startShell(t, place)
-	for _, b := range blocks(string(place.Release.Tree["docs/start/tutorial.md"])) {
-		switch b.kind {
-		case "go":
-			if err := os.WriteFile(filepath.Join(s.dir, "shop", "main.go"), []byte(b.text), 0o600); err != nil {
-				t.Fatal(err)
+	broker, serving := fmt.Sprint(servertest.Port(t)), fmt.Sprint(servertest.Port(t))
+	for _, part := range []struct{ page, program string }{
+		{"docs/start/tutorial.md", "shop/main.go"}, {"docs/start/consumer.md", "shop/warehouse/main.go"},
+	} {
+		page := strings.NewReplacer(":4222", ":"+broker, "nats-server --jet", "nats-server --addr 127.0.0.1 --port "+broker+" --jet",
+			":8686", ":"+serving, "code=…", "code=").
+			Replace(string(place.Release.Tree[part.page]))
+		for _, b := range blocks(page) {
+			switch {
+			case b.kind == "go":
+				if err := os.WriteFile(filepath.Join(s.dir, part.program), []byte(b.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			case b.kind == "sh" && strings.HasPrefix(b.text, "postrider serve"): // $! stays that of the command before
+				s.run(t, "("+strings.TrimSpace(b.text)+" --print-code --listen 127.0.0.1:"+serving+" &)\n")
+			case b.kind == "sh":
+				s.run(t, b.text)
+			case b.kind == "text":
+				s.await(t, b.text)
 			}
-		case "sh":
-			s.run(t, b.text)
-		case "text":
-			s.await(t, b.text)
 		}
 	}
 }
