@@ -21,6 +21,7 @@ func (r *logRun[Tx]) open() (*logSession, error) {
 	p := store.LogPosition{Partition: r.part.Name, Incarnation: now.Incarnation, Offset: now.First - 1, End: now.End}
 	r.unknown, r.openFor, r.began = now.First-1, 0, time.Now()
 	changed := b.at == nil
+	r.whole = changed
 	if b.at != nil {
 		p, r.unknown, r.openFor = *b.at, now.End, b.at.Moved+b.at.Open
 		if changed, err = r.resume(&p, now); err != nil {

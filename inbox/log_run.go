@@ -51,6 +51,7 @@ type logRun[Tx any] struct {
 	unknown    int64         // messages up to this offset may have been processed before
 	openFor    time.Duration // for how long, when the session began
 	began      time.Time     // of the session
+	whole      bool          // it has read the partition from its beginning
 }
 
 // loop reads until the run ends. A failure is logged, and those that follow at once are not.
@@ -207,6 +208,7 @@ func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postr
 		if deliveries = session.admit(deliveries); len(deliveries) == 0 {
 			continue
 		}
+		r.src.received.Store(true)
 		select {
 		case r.src.arrived <- deliveries:
 		case <-ctx.Done():
@@ -266,6 +268,7 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	if err := r.store(ctx, p, now, open, nil); err != nil {
 		return err
 	}
+	r.noteUnmatched(now)
 	if time.Since(r.reportedAt) >= reportEvery {
 		r.report()
 	}

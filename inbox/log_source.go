@@ -36,6 +36,8 @@ type logSource[Tx any] struct {
 	running  sync.WaitGroup
 	// unreported: the broker did not take the last position that it was told.
 	unreported atomic.Bool
+	// received: a message arrived. unmatched: it was logged that there are only messages for others.
+	received, unmatched atomic.Bool
 
 	mu         sync.Mutex
 	partitions int            // leases
@@ -73,6 +75,7 @@ func (s *logSource[Tx]) start(ctx context.Context) error {
 	s.mu.Lock()
 	s.partitions, s.parts = n, parts
 	s.mu.Unlock()
+	s.noteEmpty(parts)
 	go func() {
 		defer close(s.ended)
 		s.follow()

@@ -265,11 +265,13 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 				topic = strings.ToValidUTF8(topic[:postrider.MaxTopicBytes], "")
 			}
 			p.Skip(it, ticket+uint64(i), topic, erased || store.MatchTopics(p.elsewhere, topic))
+			r.skipped++
 			continue
 		}
 		if e.Err == nil {
 			it.Delay = e.Delay
 		}
+		r.taken = true
 		p.Admit(it, ticket+uint64(i), view, now)
 	}
 }

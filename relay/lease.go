@@ -59,7 +59,7 @@ func (r *Relay) heartbeat(ctx context.Context) time.Duration {
 		_ = r.store.Release(bounded, r.cfg.Name, stray) // retried with the next heartbeat
 	}
 	r.startHandover(surplus)
-	gained := r.acquire(bounded, free)
+	gained := r.acquire(bounded, free, view.Alive)
 	r.handOver(ctx)
 	signal(r.settleWake) // for cursors of which only the snapshot has moved
 
@@ -203,7 +203,7 @@ func (r *Relay) lose(p *partition) {
 }
 
 // acquire leases free partitions and starts work on them. It returns the leases granted.
-func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
+func (r *Relay) acquire(ctx context.Context, free []int, alive int) []store.Lease {
 	if len(free) == 0 {
 		return nil
 	}
@@ -231,6 +231,7 @@ func (r *Relay) acquire(ctx context.Context, free []int) []store.Lease {
 		delete(r.resume, l.Partition)
 		r.hold(&l, asked)
 	}
+	r.noteFirst(leases, alive)
 	r.observeLeases(observe.LeaseGained, len(leases))
 	signal(r.fetchWake)
 	signal(r.dueWake)

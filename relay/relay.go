@@ -99,6 +99,9 @@ type leasing struct {
 	leaseOutage   outage
 	acquireOutage outage
 	leased        bool      // a heartbeat has succeeded
+	begun         bool      // noteFirst has seen the first leases
+	taken         bool      // a message from the log had a topic that the relay takes
+	skipped       int       // messages from the log that had none
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	short         bool      // the relay holds fewer partitions than its share
 }
@@ -206,7 +209,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))
 	defer endBackground()
-	own := []func(context.Context){r.fetchLoop, r.dueLoop, r.listen, r.maintainLoop, r.progressLoop, r.slowLoop, r.gateLoop}
+	own := []func(context.Context){r.fetchLoop, r.dueLoop, r.listen, r.maintainLoop, r.progressLoop, r.slowLoop, r.gateLoop, r.unmatchedLoop}
 	for _, f := range append(own, r.background...) {
 		loops.Go(func() { f(background) })
 	}

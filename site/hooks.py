@@ -10,6 +10,9 @@ FENCE = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENDORED = os.path.join(ROOT, ".cache", "site", "assets")
 
+# Pages that have another address now.
+MOVED = {"tutorial": "shop"}
+
 
 def github_slug(text, separator):
     """The anchor that GitHub gives a heading, so that one link works in both places."""
@@ -36,7 +39,13 @@ def on_page_markdown(markdown, page, config, files, **kwargs):
 
 
 def on_post_build(config, **kwargs):
-    """The drawings need mermaid, which make site fetches once, and readers get from the site itself."""
+    """The drawings need mermaid, which make site fetches once, and readers get from the site itself. Old addresses lead to new ones."""
+    for old, new in MOVED.items():
+        folder = os.path.join(config["site_dir"], old)
+        os.makedirs(folder)
+        with open(os.path.join(folder, "index.html"), "w", encoding="utf-8") as page:
+            page.write(f'<!doctype html><meta charset="utf-8"><title>Moved</title><meta http-equiv="refresh" content="0; url=../{new}/">'
+                       f'<a href="../{new}/">This page has moved.</a>\n')
     assets = os.path.join(config["site_dir"], "assets")
     for name in os.listdir(VENDORED):
         shutil.copy(os.path.join(VENDORED, name), assets)

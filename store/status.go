@@ -41,6 +41,14 @@ type TableSize struct {
 // TableFile stands for the whole file of a database that does not know the sizes of its tables.
 const TableFile = "file"
 
+// Unmatched reports whether a relay has passed messages of the log and none had a topic that it takes, as far as is known.
+func (r *RelayStatus) Unmatched() bool {
+	if r.Kind != KindRelay || slices.Contains(r.Topics, "*") || r.Delivered+r.Failed+r.Backlog.N+r.Parked.N+r.Held.N+r.Dead.N > 0 {
+		return false
+	}
+	return slices.ContainsFunc(r.Partitions, func(p PartitionStatus) bool { return p.Settlements > 0 })
+}
+
 // HasRelay reports whether a relay, other than a consumer's, is known.
 func (s *Status) HasRelay() bool {
 	return slices.ContainsFunc(s.Relays, func(r RelayStatus) bool { return r.Kind == KindRelay })

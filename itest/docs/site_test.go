@@ -26,7 +26,7 @@ func TestSite(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil || strings.Contains(string(out), "WARNING") {
 		t.Fatalf("make site: %v\n%s", err, out)
 	}
-	for _, name := range []string{"index.html", "start/tutorial/index.html", "search/search_index.json", "llms.txt", "assets/mermaid.min.js"} {
+	for _, name := range []string{"index.html", "start/tutorial/index.html", "start/consumer/index.html", "tutorial/index.html", "search/search_index.json", "llms.txt", "assets/mermaid.min.js"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}

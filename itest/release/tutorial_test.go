@@ -3,6 +3,7 @@ package release_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,26 +13,42 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postrider/postrider/internal/servertest"
 	"github.com/postrider/postrider/itest/release"
 )
 
 // patience is how long a page may wait for what it shows.
 const patience = 3 * time.Minute
 
-// testTutorial does what the tutorial says: it saves its program, types its commands into one shell, and waits for what it shows.
+// testTutorial does what the two parts of the tutorial say, one after the other: it saves their programs, types their commands into one
+// shell, and waits for what they show.
 func testTutorial(t *testing.T, place *release.Place) {
 	t.Helper()
 	s := startShell(t, place)
-	for _, b := range blocks(string(place.Release.Tree["docs/start/tutorial.md"])) {
-		switch b.kind {
-		case "go":
-			if err := os.WriteFile(filepath.Join(s.dir, "shop", "main.go"), []byte(b.text), 0o600); err != nil {
-				t.Fatal(err)
+	broker, serving := fmt.Sprint(servertest.Port(t)), fmt.Sprint(servertest.Port(t))
+	for _, part := range []struct{ page, program string }{
+		{"docs/start/tutorial.md", "shop/main.go"}, {"docs/start/consumer.md", "shop/warehouse/main.go"},
+	} {
+		page := strings.NewReplacer(":4222", ":"+broker, "nats-server --jet", "nats-server --addr 127.0.0.1 --port "+broker+" --jet",
+			":8686", ":"+serving, "code=…", "code=").
+			Replace(string(place.Release.Tree[part.page]))
+		var last string // commands
+		for _, b := range blocks(page) {
+			switch {
+			case b.kind == "go":
+				if err := os.WriteFile(filepath.Join(s.dir, part.program), []byte(b.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			case b.kind == "sh" && strings.HasPrefix(b.text, "postrider serve"): // $! stays that of the command before
+				s.run(t, "("+strings.TrimSpace(b.text)+" --print-code --listen 127.0.0.1:"+serving+" &)\n")
+			case b.kind == "sh":
+				s.run(t, b.text)
+				last = b.text
+			case b.kind == "text" && strings.HasPrefix(last, "postrider inbox status"): // a reader looks again
+				s.repeat(t, last, b.text)
+			case b.kind == "text":
+				s.await(t, b.text)
 			}
-		case "sh":
-			s.run(t, b.text)
-		case "text":
-			s.await(t, b.text)
 		}
 	}
 }
@@ -98,28 +115,50 @@ func (s *shell) run(t *testing.T, commands string) {
 	}
 }
 
-// await waits until each line was written, with anything between its words.
+// repeat types commands that only read until they write each line.
+func (s *shell) repeat(t *testing.T, commands, lines string) {
+	t.Helper()
+	for begun := time.Now(); ; s.run(t, commands) {
+		missing := notIn(s.out.String(), lines)
+		if missing == "" {
+			return
+		}
+		if time.Since(begun) > patience {
+			t.Fatalf("%q was not written; this was:\n%s", missing, s.out.String())
+		}
+	}
+}
+
+// await waits until each line was written.
 func (s *shell) await(t *testing.T, lines string) {
 	t.Helper()
 	limit := time.After(patience)
+	for {
+		text, changed := s.out.now()
+		missing := notIn(text, lines)
+		if missing == "" {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("%q was not written; this was:\n%s", missing, text)
+		}
+	}
+}
+
+// notIn returns the first of some lines that a text does not have, with anything between its words; "" if it has all.
+func notIn(text, lines string) string {
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		var words []string
 		for _, w := range strings.Fields(line) {
 			words = append(words, regexp.QuoteMeta(w))
 		}
-		wanted := regexp.MustCompile(strings.Join(words, `.*\s`))
-		for {
-			text, changed := s.out.now()
-			if wanted.MatchString(text) {
-				break
-			}
-			select {
-			case <-changed:
-			case <-limit:
-				t.Fatalf("%q was not written; this was:\n%s", line, text)
-			}
+		if !regexp.MustCompile(strings.Join(words, `.*\s`)).MatchString(text) {
+			return line
 		}
 	}
+	return ""
 }
 
 // transcript is what a shell writes.

@@ -76,7 +76,7 @@ func locate(s config.Store) (location, error) {
 			return location{}, badURL("%s names no host or no database; write mysql://user@host:3306/database", l.shown)
 		}
 	default:
-		return location{}, badURL("%q is not a kind of store; allowed: %s", scheme, storeURLs)
+		return location{}, badURL("%q is not a kind of store%s; allowed: %s", scheme, meant(scheme), storeURLs)
 	}
 	if l.kind != kindPostgres && (l.store.Schema != "" || l.store.Notify != nil || l.store.ListenURL != "" || l.store.DeliverAfterFlush) {
 		return location{}, badURL("%s: schema, notify, listen_url and deliver_after_flush are settings of PostgreSQL only", l.shown)
@@ -91,12 +91,20 @@ func locate(s config.Store) (location, error) {
 
 const storeURLs = "sqlite:FILE, postgres://user@host/database, mysql://user@host/database"
 
+// meant asks about a scheme that is almost one of a store, without repeating it.
+func meant(scheme string) string {
+	if word := config.Nearest(scheme, []string{"sqlite", "postgres", "postgresql", "mysql", "mariadb"}); word != "" && word != scheme {
+		return fmt.Sprintf(" (did you mean %s:?)", word)
+	}
+	return ""
+}
+
 // parse returns the scheme of a store's URL, and the URL with the password that is configured separately. Its errors repeat
 // nothing of the URL but its scheme: anything else may be a password.
 func parse(s config.Store) (scheme string, u *url.URL, err error) {
 	scheme, rest, ok := strings.Cut(s.URL, ":")
 	if !ok || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz") != "" || rest != "" && scheme != kindSQLite && !strings.HasPrefix(rest, "//") {
-		return "", nil, badURL("this is not the URL of a store; allowed: %s", storeURLs)
+		return "", nil, badURL("this is not the URL of a store%s; allowed: %s", meant(scheme), storeURLs)
 	}
 	if scheme != kindSQLite && rest != "" {
 		if _, err = address.Parse(s.URL); err != nil {

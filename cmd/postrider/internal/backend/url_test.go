@@ -45,6 +45,8 @@ func TestLocateRefuses(t *testing.T) {
 	t.Parallel()
 	for url, words := range map[string]string{
 		"shop.db":                              "is not the URL of a store",
+		"sqllite:shop.db":                      "is not the URL of a store (did you mean sqlite:?); allowed",
+		"postgress://h/d":                      `"postgress" is not a kind of store (did you mean postgres:?); allowed`,
 		"memory:":                              `"memory" is not a kind of store; allowed`,
 		"oracle://h/d":                         `"oracle" is not a kind of store; allowed`,
 		"mysql://h":                            "names no host or no database",

@@ -20,6 +20,7 @@ func TestWhatIsNotUnderstoodEndsWithUsage(t *testing.T) {
 		{"no store is given", "status"},
 		{`"oracle" is not a kind of store; allowed: sqlite:FILE, postgres://user@host/database`, "status --store oracle://h/d"},
 		{"--store shop is neither a URL nor the name of a store", "status --store shop"},
+		{"--store shop.db is neither a URL nor the name of a store in the configuration (none there); for the SQLite file of this name: --store sqlite:shop.db", "status --store shop.db"},
 		{"no relay is described", "relay --store sqlite:x.db"},
 		{`required flag(s) "because" not set`, "dead discard 1"},
 		{`there is no command "nonsense" to explain`, "help nonsense"},

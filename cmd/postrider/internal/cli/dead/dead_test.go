@@ -95,7 +95,9 @@ func TestDeadShow(t *testing.T) {
 func TestDeadRedrive(t *testing.T) {
 	t.Parallel()
 	url := clitest.WithDead(t)
+	clitest.Contains(t, clitest.OK(t, "dead", "show", "2", "--store", url), "redrives     0")
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "2", "--store", url), "redriven 1 dead letter")
+	clitest.Contains(t, clitest.OK(t, "dead", "show", "2", "--store", url), "redriven", "redrives     1")
 	clitest.Fails(t, program.ExitFailed, "2 was redriven by tester; nothing was done", "dead", "redrive", "1", "2", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "dead", "show", "2", "--store", url), "by tester")
 

@@ -74,7 +74,7 @@ func (p commands) writeDead(l store.DeadLetter, edits []store.Edited) {
 	f.Add("unreadable", l.Unreadable)
 	f.Add("came from", cameFrom(l.Message))
 	f.Add("attempts", output.Number(l.Attempts))
-	f.Add("redrives", output.Number(l.Redrives))
+	f.Add("redrives", output.Number(redrives(l)))
 	if l.State != store.DeadOpen {
 		f.Add(string(l.State), strings.TrimSpace(fmt.Sprintf("%s by %s %s", output.Moment(l.ResolvedAt), l.ResolvedBy, l.Resolution)))
 	}
@@ -92,6 +92,14 @@ func (p commands) writeDead(l store.DeadLetter, edits []store.Edited) {
 		fmt.Fprintf(p.Stdout, "\nsend it back:  %s\nchange it:     %s\ndiscard it:    %s\n", p.Hint("dead redrive %d", l.Number),
 			p.Hint("dead edit %d --because \"…\"", l.Number), p.Hint("dead discard %d --because \"…\"", l.Number))
 	}
+}
+
+// redrives is how often the message was redriven, from this dead letter too.
+func redrives(l store.DeadLetter) int {
+	if l.State == store.DeadRedriven {
+		return l.Redrives + 1
+	}
+	return l.Redrives
 }
 
 // cameFrom returns the source position of a message that a consumer has dead-lettered, "" if unknown.

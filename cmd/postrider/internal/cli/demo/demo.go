@@ -84,6 +84,7 @@ func (p commands) demo(ctx context.Context, c demo.Config, plain bool) (err erro
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
+	backend.LogLibraries(slog.New(slog.DiscardHandler)) // the demo says itself what the broker does
 	name := "postrider_demo_" + strings.ToLower(rand.Text()[:8])
 	s := config.Store{URL: cmp.Or(p.StoreFlag, "sqlite:"+filepath.Join(dir, "shop.db"))}
 	place, err := backend.OpenTemporary(ctx, s, name, slog.New(slog.DiscardHandler))

@@ -17,6 +17,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/program"
 	"github.com/postrider/postrider/cmd/postrider/internal/cli/status"
 	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/internal/logreader"
 	"github.com/postrider/postrider/store"
 )
 
@@ -115,7 +116,11 @@ func (p commands) explain(ctx context.Context, in stores, o explainOptions) erro
 	}
 	switch {
 	case e.Key != nil:
-		p.writeKey(e.Explanation)
+		note, err := lookForKey(ctx, b, e.Explanation)
+		if err != nil {
+			return err
+		}
+		p.writeKey(e.Explanation, note)
 	case e.Message != nil:
 		p.writeExplanation(e.Explanation)
 		p.writeCausation(e.Causation, in.name, o)
@@ -123,6 +128,31 @@ func (p commands) explain(ctx context.Context, in stores, o explainOptions) erro
 		p.writeRelay(e.Places[0])
 	}
 	return nil
+}
+
+// maxKeySearch is how many messages are read at most to find one with a key.
+const maxKeySearch = 50_000
+
+// lookForKey says that the log has no message with a key, which may be mistyped; "" if it has one, or if relays know the key.
+func lookForKey(ctx context.Context, b *backend.Outbox, e inspect.Explanation) (string, error) {
+	if slices.ContainsFunc(e.Places, func(p inspect.Place) bool { return p.State == inspect.Held || p.Load.Dead.N > 0 }) {
+		return "", nil
+	}
+	r, err := logreader.FromOldest(ctx, b)
+	for read, more := 0, true; err == nil && more; {
+		var entries []store.Entry
+		entries, more, err = r.Next(ctx)
+		if slices.ContainsFunc(entries, func(m store.Entry) bool { return m.Message.Key == e.Key.Key }) {
+			return "", nil
+		}
+		if read += len(entries); read >= maxKeySearch && more {
+			return fmt.Sprintf("no message with this key among the oldest %s of the log of %s", output.Number(read), b.Shown), nil
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for the key in the log of %s: %w", b.Shown, err)
+	}
+	return "no message with this key in the log of " + b.Shown, nil
 }
 
 // notFound adds a further possibility to the error for a message that was not found.

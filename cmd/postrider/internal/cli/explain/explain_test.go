@@ -69,6 +69,11 @@ func TestExplainKey(t *testing.T) {
 	clitest.OK(t, "held", "dead", "order/1", "--all", "--yes", "--because", "x", "--store", url)
 	clitest.Contains(t, clitest.OK(t, "explain", "--key", "order/9", "--store", url), "not held; its partition has a backlog of 0",
 		"; nobody works on it; start the program that runs this relay")
+	none := "no message with this key in the log of " + url
+	clitest.Contains(t, clitest.OK(t, "explain", "--key", "order/9", "--store", url), none)
+	clitest.PublishKeys(t, url, "order/9")
+	clitest.Lacks(t, clitest.OK(t, "explain", "--key", "order/9", "--store", url), "no message")
+	clitest.Lacks(t, clitest.OK(t, "explain", "--key", "order/1", "--store", url), "no message")
 	clitest.Contains(t, clitest.OK(t, "explain", "--key", "order/1", "--store", url),
 		"3 open dead letters of this key: postrider dead list --relay to-nats --key order/1")
 }

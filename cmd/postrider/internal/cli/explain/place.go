@@ -153,9 +153,12 @@ func (p commands) writeNext(place inspect.Place) {
 	f.Flush()
 }
 
-// writeKey writes what blocks a key.
-func (p commands) writeKey(e inspect.Explanation) {
+// writeKey writes what blocks a key, and a note about the key.
+func (p commands) writeKey(e inspect.Explanation, note string) {
 	fmt.Fprintf(p.Stdout, "key %s: partition %d\n", output.Printable(e.Key.Key), e.Key.Partition)
+	if note != "" {
+		fmt.Fprintf(p.Stdout, "%s\n", note)
+	}
 	for _, place := range e.Places {
 		fmt.Fprintf(p.Stdout, "\n%s: ", titleOf(place))
 		switch {

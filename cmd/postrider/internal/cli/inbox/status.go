@@ -132,7 +132,20 @@ func (p commands) inboxStatus(ctx context.Context, b *backend.Outbox, name strin
 			return err
 		}
 	}
+	for _, c := range consumers {
+		if readsInVain(c) {
+			fmt.Fprintf(p.Stdout, "\n%s: it has read all that its source has, and remembers no message; if there should be some, see whether its stream and "+
+				"topics are spelled as those of the publisher. To remove what it has read of the wrong ones, stop it and run: %s\n",
+				output.Printable(c.Name), p.Hint("outbox remove %s --because \"…\"", output.ShellQuote(c.Name)))
+		}
+	}
 	return nil
+}
+
+// readsInVain reports whether a consumer has read its logs to the end and has kept nothing of a message.
+func readsInVain(c consumerStatus) bool {
+	return len(c.Positions) > 0 && len(c.Watermarks) == 0 && c.Remembered.N+c.Parked.N+c.Held.N+c.Dead.N == 0 &&
+		!slices.ContainsFunc(c.Positions, func(p position) bool { return p.Lag != 0 })
 }
 
 // showPositions shows the positions of a consumer in the logs that it reads.

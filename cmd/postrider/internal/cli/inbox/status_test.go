@@ -70,6 +70,30 @@ func TestInboxStatusOfADividedLog(t *testing.T) {
 	clitest.Lacks(t, out, "ORDERS ")
 }
 
+// TestInboxStatusOfAConsumerThatReadsInVain: its topics are mistyped, so it has no lag and no messages.
+func TestInboxStatusOfAConsumerThatReadsInVain(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	o := clitest.OpenOutbox(t, url)
+	clitest.Enroll(t, o, "typo")
+	in := clitest.Enroll(t, o, "view")
+	for _, consumer := range []string{"typo", "view"} {
+		tx, err := in.Begin(t.Context())
+		clitest.Must(t, err)
+		clitest.Must(t, in.MovePosition(t.Context(), tx, consumer, store.LogPosition{Partition: "ORDERS", Number: 1, Offset: 100, End: 100}))
+		if consumer == "view" {
+			_, err = in.Claim(t.Context(), tx, consumer, []store.ClaimRequest{{ID: "m-1"}})
+			clitest.Must(t, err)
+		}
+		clitest.Must(t, in.Commit(t.Context(), tx))
+	}
+	out := clitest.OK(t, "inbox", "status", "--store", url)
+	clitest.Contains(t, out, "typo: it has read all that its source has, and remembers no message", "run: postrider outbox remove typo --because")
+	clitest.Lacks(t, out, "view: it has")
+	clitest.OK(t, "outbox", "remove", "typo", "--because", "mistyped", "--yes", "--store", url)
+	clitest.Lacks(t, clitest.OK(t, "inbox", "status", "--store", url), "typo")
+}
+
 func TestDeadLettersOfConsumersWereNotPublishedHere(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)

@@ -32,7 +32,7 @@ type reader struct {
 	last    string            // ID of the newest order
 }
 
-// TestTutorial does what docs/tutorial.md says and sees what it shows, with numbers, times and identities of its own.
+// TestTutorial does what docs/shop.md says and sees what it shows, with numbers, times and identities of its own.
 func TestTutorial(t *testing.T) {
 	t.Parallel()
 	first := servertest.Port(t)
@@ -43,7 +43,7 @@ func TestTutorial(t *testing.T) {
 	}
 	r.ports = strings.NewReplacer(append(ports, "./postrider", "postrider", "/tmp/shop", "shop",
 		"demo shop --load none", fmt.Sprint("demo shop --step-timeout 10m --deadline 10m --port ", first, " --load none"))...)
-	text, err := os.ReadFile(filepath.Join(root, "docs/tutorial.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/shop.md"))
 	clitest.Must(t, err)
 	readme, err := os.ReadFile(filepath.Join(root, "examples/shop/README.md"))
 	clitest.Must(t, err)

@@ -2,11 +2,15 @@ package program
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/cmd/postrider/internal/backend"
+	"github.com/postrider/postrider/cmd/postrider/internal/cli/output"
 	"github.com/postrider/postrider/config"
 )
 
@@ -62,7 +66,11 @@ func (p *Program) SelectStore(c *config.Config) (config.Store, error) {
 		if !mayBeName(shown) {
 			shown = "…"
 		}
-		return config.Store{}, Usagef("--store %s is neither a URL nor the name of a store in the configuration (%s)", shown, StoreNames(stores))
+		hint := ""
+		if mayBeName(p.StoreFlag) && isFile(p.StoreFlag) {
+			hint = "; for the SQLite file of this name: --store " + output.ShellQuote("sqlite:"+p.StoreFlag)
+		}
+		return config.Store{}, Usagef("--store %s is neither a URL nor the name of a store in the configuration (%s)%s", shown, StoreNames(stores), hint)
 	}
 	if len(stores) == 1 { // the flag replaces the URL; the other settings of the store stay
 		stores[0].URL = p.StoreFlag
@@ -73,6 +81,12 @@ func (p *Program) SelectStore(c *config.Config) (config.Store, error) {
 
 // mayBeName reports whether the value of --store may be a name, and so no password: it is no URL, and no keywords with values.
 func mayBeName(text string) bool { return !strings.ContainsAny(text, ":= '") }
+
+// isFile reports whether a text names a file that exists or looks like one of SQLite.
+func isFile(text string) bool {
+	_, err := os.Stat(text)
+	return err == nil || slices.Contains([]string{".db", ".db3", ".sqlite", ".sqlite3"}, filepath.Ext(text))
+}
 
 // StoreNames lists the names of stores, for errors.
 func StoreNames(stores []config.Store) string {

@@ -43,6 +43,9 @@ delivered again. A broker that is down at the start is waited for. A relay that 
 the password for example, does not affect the others of the process: /readyz and the log report it, and the exit code is 1
 once the process ends. It is tried again when the process starts.
 
+A relay of a new name begins with the oldest message that the log still has. With start: now in the configuration, it begins
+with what is published after its first start.
+
 With --listen it answers over HTTP: /livez while the process lives, /readyz when every relay works and its store answers.
 With --metrics it answers Prometheus at /metrics, at the address of --listen or another one. Metrics and traces are sent to
 an OTLP collector if telemetry.otlp or OTEL_EXPORTER_OTLP_ENDPOINT names one.

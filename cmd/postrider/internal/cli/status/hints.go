@@ -40,6 +40,12 @@ func (p commands) writeHints(s store.Status, consumers program.ConsumerNames) er
 			hints = append(hints, name+": dead letters; see: "+p.Hint("dead list --relay %s", quoted))
 		}
 	}
+	for _, r := range s.Relays {
+		if r.Unmatched() {
+			hints = append(hints, fmt.Sprintf("%s: no message so far had a topic that it takes (%s); are they spelled as those of the messages?",
+				output.Printable(r.Name), output.Printable(strings.Join(r.Topics, ", "))))
+		}
+	}
 	if len(s.Unrouted) > 0 {
 		hints = append(hints, "unrouted messages: no relay took their topics; "+RouteIt)
 	}

@@ -41,6 +41,27 @@ func TestStatus(t *testing.T) {
 	clitest.Fails(t, program.ExitFailed, `there is no relay "to-moon" in this outbox; it has to-nats`, "status", "--store", url, "--relay", "to-moon")
 }
 
+// TestStatusShowsTopicsThatMatchNothing: a relay whose topics are mistyped.
+func TestStatusShowsTopicsThatMatchNothing(t *testing.T) {
+	t.Parallel()
+	url := clitest.NewOutbox(t)
+	clitest.PublishKeys(t, url, "order/1")
+	o := clitest.OpenOutbox(t, url)
+	for name, topic := range map[string]string{"to-nats": "order.plcaed", "all": "*"} {
+		owner := store.Owner{ID: name, Topics: []string{topic}}
+		_, err := o.Heartbeat(t.Context(), name, owner, time.Minute)
+		clitest.Must(t, err)
+		clitest.Must(t, o.Leave(t.Context(), name, owner))
+		clitest.SettleAll(t, o, name, func(*store.Settlement, store.Entry) {}) // it skips all
+	}
+	out := clitest.OK(t, "status", "--store", url)
+	clitest.Contains(t, out, "to-nats: no message so far had a topic that it takes (order.plcaed)")
+	clitest.Lacks(t, out, "all: no message")
+	clitest.PublishKeys(t, url, "order/2")
+	clitest.SettleAll(t, o, "to-nats", clitest.Delivered)
+	clitest.Lacks(t, clitest.OK(t, "status", "--store", url), "to-nats: no message")
+}
+
 func TestStatusLimits(t *testing.T) {
 	t.Parallel()
 	url := clitest.NewOutbox(t)

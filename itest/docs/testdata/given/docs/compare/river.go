@@ -3,6 +3,7 @@ package given
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
@@ -10,6 +11,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store/postgres"
 )
 
 type (
@@ -32,5 +34,8 @@ var (
 	shop        *outbox.Outbox[pgx.Tx]
 	tx          pgx.Tx
 	order       Order
+	orders      []Order
+	tomorrow    time.Time
+	store       *postgres.Store
 	err         error
 )
