@@ -29,7 +29,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A17 undo fails for good":         undoFailsForGood[Tx],
 		"A18 poison reply":                poisonReply[Tx],
 		"A19 not found":                   notFound[Tx],
-		"A20 participant without records": foreignIsLate[Tx],
+		"A20 participant without records": foreignIsLate[Tx], "A20 repeated answers": foreignRepeats[Tx],
 		"A28 every verb in every status":  everyVerb[Tx],
 		"A21 choose":                      choose[Tx],
 		"A22 parallel":                    parallel[Tx],
