@@ -21,15 +21,17 @@ const (
 insert into {saga_records} (participant, run, step) select $1::text, n.run, n.step from ` + stepsSQL + ` on conflict do nothing`
 
 	// saveRecordsSQL: $1 participant, arrays $2 run, $3 step, $4 state, $5 type of command, $6 command, $7 type of reply, $8 reply, $9
-	// first sent. A record that is done is kept until its run is closed.
+	// first sent, $10 schema version. A record that is done is kept until its run is closed.
 	saveRecordsSQL = `
-insert into {saga_records} as r (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at, purge_from)
-select $1::text, run, step, state, command_type, command, reply_type, reply, first_sent_at, case when state <> 'done' then clock_timestamp() end
+insert into {saga_records} as r (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version, purge_from)
+select $1::text, run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version,
+	case when state <> 'done' then clock_timestamp() end
 from unnest($2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::text[], $8::text::bytea[],
-	$9::text::timestamptz[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at)
+	$9::text::timestamptz[], $10::text::int4[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version)
 on conflict (participant, run, step) do update set state = excluded.state, command_type = excluded.command_type,
 	command = excluded.command, reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at,
-	saved_at = clock_timestamp(), purge_from = case when r.closed or excluded.state <> 'done' then clock_timestamp() end`
+	schema_version = excluded.schema_version, saved_at = clock_timestamp(),
+	purge_from = case when r.closed or excluded.state <> 'done' then clock_timestamp() end`
 
 	removeRecordsSQL = `
 delete from {saga_records} r using ` + stepsSQL + ` where r.participant = $1::text and r.run = n.run and r.step = n.step`
@@ -42,7 +44,7 @@ where r.participant = $1::text and r.run = n.run and not r.closed and r.state <>
 
 var lockRecordsSQL = `
 select r.run, r.step, r.state, r.command_type, r.command, r.reply_type, r.reply, coalesce(` + micros(`r.first_sent_at`) + `, 0),
-	` + micros(`r.saved_at`) + `, r.closed, ` + sagaNowSQL + `
+	` + micros(`r.saved_at`) + `, r.closed, r.schema_version, ` + sagaNowSQL + `
 from ` + stepsSQL + ` cross join lateral (
 	select * from {saga_records} r where r.participant = $1::text and r.run = n.run and r.step = n.step offset 0 for update) as r`
 
@@ -103,7 +105,8 @@ func (s *Store) saveSagaRecords(ctx context.Context, c caller, participant strin
 			columnArray(rows, func(r *store.SagaRecord) []byte { return r.Command }, hexBytes),
 			texts(rows, func(r *store.SagaRecord) string { return r.ReplyType }),
 			columnArray(rows, func(r *store.SagaRecord) []byte { return r.Reply }, hexBytes),
-			columnArray(rows, func(r *store.SagaRecord) *time.Time { return momentOrNil(r.FirstSentAt) }, optional))})
+			columnArray(rows, func(r *store.SagaRecord) *time.Time { return momentOrNil(r.FirstSentAt) }, optional),
+			columnArray(rows, func(r *store.SagaRecord) int32 { return int32(r.SchemaVersion) }, number))})
 	}
 	if len(gone) > 0 {
 		queries = append(queries, query{sql: s.sql.removeRecords, args: steps(gone)})

@@ -33,6 +33,29 @@ func TestMigrateSagas(t *testing.T) {
 	storetest.MigrateSagas(t, inboxFeatures, harness(dsn(t)), migrate(11), migrate(postgres.Latest))
 }
 
+func TestMigrateSagaRecords(t *testing.T) {
+	t.Parallel()
+	migrate := func(to int) func(t testing.TB, s storetest.Store[pgx.Tx]) {
+		return func(t testing.TB, s storetest.Store[pgx.Tx]) {
+			t.Helper()
+			b := s.(*bundle)
+			if _, err := postgres.Migrate(t.Context(), b.pool, b.config, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	storetest.MigrateSagaRecords(t, inboxFeatures, harness(dsn(t)), migrate(17), migrate(postgres.Latest), func(t testing.TB, s storetest.Store[pgx.Tx], run string) {
+		t.Helper()
+		b := s.(*bundle)
+		b.exec(t, `
+insert into `+b.table("saga_records")+` as r (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at, purge_from)
+values ('p', $1, 'a', 'done', 't', 'old', 'done', '', null, null)
+on conflict (participant, run, step) do update set state = excluded.state, command_type = excluded.command_type,
+	command = excluded.command, reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at,
+	saved_at = clock_timestamp(), purge_from = case when r.closed or excluded.state <> 'done' then clock_timestamp() end`, run)
+	})
+}
+
 // sagaStarts are n new instances with 600 bytes of data.
 func sagaStarts(n int) []store.SagaStart {
 	starts := make([]store.SagaStart, n)
