@@ -233,10 +233,15 @@ func sagaRecordPurge[Tx any](e *sagaEnv[Tx]) {
 				}
 			}
 		}
+		e.must(e.sagas.CloseSagaRuns(e.ctx, tx, "p", []string{"run-2"}), "close later")
 	})
+	e.purgeRecords("p", time.Since(elapsed)+shortTTL, 10, 1)
 }
 
 func sagaRecordPurgeLimit[Tx any](e *sagaEnv[Tx]) {
+	for i := range 3 { // these are kept, and are older
+		e.record("p", store.SagaRecord{SagaStep: store.SagaStep{Run: fmt.Sprint("open-", i), Step: "a"}, State: store.SagaStepDone})
+	}
 	for i := range 5 {
 		e.record("p", store.SagaRecord{SagaStep: store.SagaStep{Run: fmt.Sprint("run-", i), Step: "a"}, State: store.SagaStepUndone})
 	}
