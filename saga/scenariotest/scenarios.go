@@ -51,6 +51,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A33 skip and done":               skipAndDone[Tx],
 		"A35 diff":                        diff[Tx],
 		"A48 random sagas":                randomSagas[Tx],
+		"A43 fail points":                 failPoints[Tx],
 		"A36 version missing":             versionMissing[Tx],
 		"A44 deadlock":                    deadlock[Tx],
 		"message of a local step is lost": localMessageLost[Tx],
