@@ -106,9 +106,9 @@ func (s *sagas) flow(ctx context.Context, compensated int, start func(ctx contex
 	var all sync.WaitGroup
 	var startErr error
 	all.Go(func() {
-		startErr = parallel(ctx, 2, s.b.n/size, func(ctx context.Context, i int) error {
+		startErr = parallel(ctx, 2, (s.b.n+size-1)/size, func(ctx context.Context, i int) error {
 			_, err := s.box.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				for number := i * size; number < (i+1)*size; number++ {
+				for number := i * size; number < min((i+1)*size, s.b.n); number++ {
 					if err := start(ctx, tx, number); err != nil {
 						return err
 					}

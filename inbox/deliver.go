@@ -25,7 +25,7 @@ func (t *transaction[Tx]) deliverAll(ctx context.Context, fresh []*item) error {
 	if t.how != together {
 		return each()
 	}
-	err := safely(each) // once for all: a goroutine per message costs as much as a round trip
+	err := safely(each) // once for all: it begins a goroutine, which costs 1 to 3 µs (protect.BenchmarkCall)
 	if _, panicked := errors.AsType[*relay.PanicError](err); panicked || errors.Is(err, protect.ErrGoexit) {
 		return oneFailed(err)
 	}

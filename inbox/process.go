@@ -94,7 +94,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 }
 
 // watchAfter is how long a transaction runs before the loss of its messages ends its context; after a loss it is never
-// committed. For the many faster ones, a goroutine each would cost as much as a round trip.
+// committed. The many faster ones have only a timer, 1 µs, and no goroutine that waits, 1 to 7 µs (protect.BenchmarkWatch).
 const watchAfter = 5 * time.Millisecond
 
 // context ends when the consumer must cancel running work, or has lost one of the messages.

@@ -25,7 +25,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 		return
 	}
 	h := &handling{Relay: r, tx: tx, batch: batch, begun: time.Now()}
-	// One call for all: a goroutine per message costs as much as a round trip.
+	// One call for all: it begins a goroutine, which costs 1 to 3 µs (protect.BenchmarkCall).
 	err = protect.Call(func() error { return h.all(ctx) }, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
 	if err != nil {
 		r.rollback(ctx, tx)

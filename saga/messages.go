@@ -39,7 +39,7 @@ const (
 	headerToken   = "postrider-saga-token"   // a secret of the instance
 	headerReply   = "postrider-saga-reply"   // the topic for the reply
 	headerKey     = "postrider-saga-key"     // the key for the reply
-	headerAttempt = "postrider-saga-attempt" // counts from 1
+	headerAttempt = "postrider-saga-attempt" // counts from 1; those of undos are counted apart
 	headerOutcome = "postrider-saga-outcome" // of a reply
 	headerSince   = "postrider-saga-since"   // when the command was first sent, RFC 3339
 	headerSeen    = "postrider-saga-seen"    // "1" if the engine has seen the step done
@@ -182,6 +182,7 @@ func readInput(m *postrider.Message) (in machine.Input, err error) {
 			SentAs: m.Headers[headerStep], Token: m.Headers[headerToken], Outcome: machine.Outcome(m.Headers[headerOutcome]),
 			Unrecorded: m.Type == typeReply && m.Headers[headerRecorded] == "",
 		}
+		r.Attempt, _ = strconv.Atoi(m.Headers[headerAttempt]) // 0 if it does not say
 		in.Reply = r
 		switch r.Outcome {
 		case machine.OutcomeDone, machine.OutcomeCannotUndo:

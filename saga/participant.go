@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/handlers"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga/internal/machine"
@@ -52,12 +53,13 @@ type Participant[Tx any] struct {
 	box      *outbox.Outbox[Tx]
 	handlers map[string]*stepHandler[Tx] // by message type of the command
 	calls    map[string]callHandler      // those of HandleCall
+	versions handlers.Set[struct{}]      // of commands
 }
 
 // stepHandler has the handlers of a step with their types removed.
 type stepHandler[Tx any] struct {
 	do   func(ctx context.Context, tx Tx, m *postrider.Message) (reply []byte, err error)
-	undo func(ctx context.Context, tx Tx, command, reply []byte) error // nil: the step cannot be undone
+	undo func(ctx context.Context, tx Tx, r *store.SagaRecord) error // nil: the step cannot be undone
 	// settle is that of a call of which nobody knows how it ended; nil if the step is none.
 	settle func(r *store.SagaRecord) error
 }
@@ -100,7 +102,7 @@ func Handle[Tx, C, R any](
 		return err
 	}
 	h := &stepHandler[Tx]{do: func(ctx context.Context, tx Tx, m *postrider.Message) ([]byte, error) {
-		typed, err := s.command.Decode(m)
+		typed, err := decodeCommand(p, s, m)
 		if err != nil {
 			return nil, err
 		}
@@ -111,15 +113,16 @@ func Handle[Tx, C, R any](
 		return s.reply.Encode(reply)
 	}}
 	if undo != nil {
-		h.undo = func(ctx context.Context, tx Tx, command, reply []byte) error {
-			c, r, err := s.decodeRecord(command, reply)
+		h.undo = func(ctx context.Context, tx Tx, r *store.SagaRecord) error {
+			command, reply, err := decodeRecord(p, s, r)
 			if err != nil {
 				return err
 			}
-			return undo(ctx, tx, c, r)
+			return undo(ctx, tx, command, reply)
 		}
 	}
 	p.handlers[s.Type()] = h
+	p.versions.AddAny(s.Type(), struct{}{})
 	return nil
 }
 
@@ -144,7 +147,7 @@ func (p *Participant[Tx]) act(
 	case machine.RunDo:
 		return p.do(ctx, tx, m, h, r)
 	case machine.RunUndo:
-		err := p.records.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) error { return h.undo(ctx, tx, r.Command, r.Reply) })
+		err := p.records.Savepoint(ctx, tx, func(ctx context.Context, tx Tx) error { return h.undo(ctx, tx, r) })
 		if errors.Is(err, ErrCannotUndo) && !errors.Is(err, store.ErrUndone) {
 			return replyMessage(m, machine.OutcomeCannotUndo, r.Reply), nil
 		}
@@ -207,7 +210,7 @@ func (p *Participant[Tx]) do(ctx context.Context, tx Tx, m *postrider.Message, h
 	default:
 		return nil, err
 	}
-	r.CommandType, r.Command, r.Reply = m.Type, m.Payload, reply
+	r.CommandType, r.Command, r.SchemaVersion, r.Reply = m.Type, m.Payload, cmp.Or(m.SchemaVersion, 1), reply
 	return replyMessage(m, machine.Outcome(r.ReplyType), reply), nil
 }
 

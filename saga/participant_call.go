@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -18,7 +17,7 @@ import (
 // callHandler has the handlers of a step of HandleCall with their types removed.
 type callHandler struct {
 	do   func(ctx context.Context, key string, m *postrider.Message) (reply []byte, err error)
-	undo func(ctx context.Context, key string, command, reply []byte) error // nil: the step cannot be undone
+	undo func(ctx context.Context, key string, r *store.SagaRecord) error // nil: the step cannot be undone
 	// decodes says why do cannot read a command.
 	decodes func(m *postrider.Message) error
 	// schemaVersion is that of the definition.
@@ -43,11 +42,11 @@ func HandleCall[Tx, C, R any](
 		return err
 	}
 	decodes := func(m *postrider.Message) error {
-		_, err := s.command.Decode(m)
+		_, err := decodeCommand(p, s, m)
 		return err
 	}
 	h := callHandler{schemaVersion: s.command.SchemaVersion(), decodes: decodes, do: func(ctx context.Context, key string, m *postrider.Message) ([]byte, error) {
-		typed, err := s.command.Decode(m)
+		typed, err := decodeCommand(p, s, m)
 		if err != nil {
 			return nil, err
 		}
@@ -58,15 +57,16 @@ func HandleCall[Tx, C, R any](
 		return s.reply.Encode(reply)
 	}}
 	if undo != nil {
-		h.undo = func(ctx context.Context, key string, command, reply []byte) error {
-			c, r, err := s.decodeRecord(command, reply)
+		h.undo = func(ctx context.Context, key string, r *store.SagaRecord) error {
+			command, reply, err := decodeRecord(p, s, r)
 			if err != nil {
 				return err
 			}
-			return undo(ctx, key, c, r)
+			return undo(ctx, key, command, reply)
 		}
 	}
 	p.calls[s.Type()] = h
+	p.versions.AddAny(s.Type(), struct{}{})
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (p *Participant[Tx]) Calls(r *relay.Relay) error {
 // what came of it. Before the call, it records that there may be one: an undo that finds it so first finds out how the call ended, by
 // repeating it, since its command may be a dead letter by then.
 func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h callHandler, undo bool) error {
-	var command, did []byte
+	var did store.SagaRecord       // what there is to undo
 	var unknown *postrider.Message // the command of a call of which nobody knows how it ended
 	asked := &stepHandler[Tx]{
 		// Nothing is called for a command that cannot be read, so nothing may say so.
@@ -99,13 +99,13 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 			return nil, cmp.Or(h.decodes(m), errCall)
 		},
 		settle: func(r *store.SagaRecord) error {
-			unknown = calledWith(m, r, h.schemaVersion)
+			unknown = p.calledWith(m, r)
 			return errCall
 		},
 	}
 	if h.undo != nil {
-		asked.undo = func(_ context.Context, _ Tx, c, r []byte) error {
-			command, did = c, r
+		asked.undo = func(_ context.Context, _ Tx, r *store.SagaRecord) error {
+			did = *r
 			return errCall
 		}
 	}
@@ -119,7 +119,7 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	case unknown != nil:
 		reply, err = h.do(ctx, key, unknown)
 	case undo:
-		err = h.undo(ctx, key+"/undo", command, did)
+		err = h.undo(ctx, key+"/undo", &did)
 	default:
 		reply, err = h.do(ctx, key, m)
 	}
@@ -128,7 +128,7 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	}
 	answered := &stepHandler[Tx]{do: func(context.Context, Tx, *postrider.Message) ([]byte, error) { return reply, err }}
 	if h.undo != nil {
-		answered.undo = func(context.Context, Tx, []byte, []byte) error { return err }
+		answered.undo = func(context.Context, Tx, *store.SagaRecord) error { return err }
 	}
 	if unknown == nil {
 		return p.inTx(ctx, m, answered, undo)
@@ -139,14 +139,11 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	return p.call(ctx, m, h, undo)
 }
 
-// calledWith is the command of a record that says that there may have been a call, for its undo m. Its reply is the command's schema
-// version; records without one have that of the definition.
-func calledWith(m *postrider.Message, r *store.SagaRecord, defined int) *postrider.Message {
+// calledWith is the command of a record that says that there may have been a call, for its undo m.
+func (p *Participant[Tx]) calledWith(m *postrider.Message, r *store.SagaRecord) *postrider.Message {
 	command := *m
-	command.Type, command.Payload, command.SchemaVersion = strings.TrimSuffix(m.Type, machine.UndoType("")), r.Command, defined
-	if version, err := strconv.Atoi(string(r.Reply)); err == nil {
-		command.SchemaVersion = version
-	}
+	command.Type, command.Payload = r.CommandType, r.Command
+	command.SchemaVersion = p.versionOf(r, p.calls[r.CommandType].schemaVersion)
 	return &command
 }
 
@@ -167,7 +164,8 @@ func (p *Participant[Tx]) ask(ctx context.Context, m *postrider.Message, h *step
 		}
 		locked := b.steps[stepOf(m)]
 		locked.State, locked.CommandType, locked.Command, locked.changed = store.SagaStepCalling, m.Type, m.Payload, true
-		locked.Reply = []byte(strconv.Itoa(m.SchemaVersion))                     // see calledWith
+		locked.SchemaVersion = cmp.Or(m.SchemaVersion, 1)
+		locked.Reply = []byte(strconv.Itoa(locked.SchemaVersion))                // for programs that do not know the other, see versionOf
 		locked.FirstSentAt, _ = time.Parse(time.RFC3339, m.Headers[headerSince]) // handle has read it
 		return b.write(ctx)
 	})
@@ -185,10 +183,8 @@ func (p *Participant[Tx]) settled(ctx context.Context, m *postrider.Message, h *
 		if locked.State != store.SagaStepCalling { // somebody else has
 			return b.write(ctx)
 		}
-		command := *m
-		command.Type, command.Payload = locked.CommandType, locked.Command
 		locked.changed = true
-		if _, err := b.do(ctx, tx, &command, h, &locked.SagaRecord); err != nil {
+		if _, err := b.do(ctx, tx, p.calledWith(m, &locked.SagaRecord), h, &locked.SagaRecord); err != nil {
 			return err
 		}
 		return b.write(ctx)

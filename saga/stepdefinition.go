@@ -70,12 +70,3 @@ func (s StepDefinition[C, R]) Validate() error {
 	}
 	return nil
 }
-
-// decodeRecord reads what a record keeps of a step that was done.
-func (s StepDefinition[C, R]) decodeRecord(command, reply []byte) (c C, r R, err error) {
-	m, err := s.command.Decode(&postrider.Message{Type: s.command.Type(), SchemaVersion: s.command.SchemaVersion(), Payload: command})
-	if err = errors.Join(err, s.reply.Decode(reply, &r)); err != nil {
-		return c, r, postrider.Dead(postrider.Undecodable, fmt.Errorf("read the record of the step: %w", err))
-	}
-	return m.Data, r, nil
-}

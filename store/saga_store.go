@@ -119,6 +119,8 @@ type SagaRecord struct {
 	Command     []byte
 	ReplyType   string
 	Reply       []byte
+	// SchemaVersion is that of Command; 0 if it is not known, as in records of programs that did not keep it.
+	SchemaVersion int
 	// FirstSentAt is when the engine first sent the command, on the engine's database clock; zero if unknown.
 	FirstSentAt time.Time
 	// Closed: the engine will not ask about this run again.

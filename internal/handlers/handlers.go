@@ -110,6 +110,16 @@ func (s *Set[H]) Find(m *postrider.Message) (H, *postrider.Message, error) {
 	return none, nil, s.unhandled(m)
 }
 
+// Oldest returns the oldest version of a message type that an upcaster converts, 0 if there is none.
+func (s *Set[H]) Oldest(messageType string) (oldest int) {
+	for version := range s.upcast[messageType] {
+		if oldest == 0 || version < oldest {
+			oldest = version
+		}
+	}
+	return oldest
+}
+
 // unhandled says why no handler takes a message.
 func (s *Set[H]) unhandled(m *postrider.Message) error {
 	if !s.Knows(m.Type) {

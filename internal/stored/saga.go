@@ -156,10 +156,10 @@ func Transition(scan func(dest ...any) error) (t store.SagaTransition, err error
 }
 
 // Record reads a row: run, step, state, type of command, command, type of reply, reply, first sent and saved in microseconds,
-// closed. A record of which only the lock exists is empty.
+// closed, schema version. A record of which only the lock exists is empty.
 func Record(scan func(dest ...any) error) (r store.SagaRecord, err error) {
 	var first, saved int64
-	err = scan(&r.Run, &r.Step, &r.State, &r.CommandType, &r.Command, &r.ReplyType, &r.Reply, &first, &saved, &r.Closed)
+	err = scan(&r.Run, &r.Step, &r.State, &r.CommandType, &r.Command, &r.ReplyType, &r.Reply, &first, &saved, &r.Closed, &r.SchemaVersion)
 	if err != nil || r.State == store.SagaStepNone {
 		return store.SagaRecord{SagaStep: r.SagaStep}, err
 	}

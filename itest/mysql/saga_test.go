@@ -30,6 +30,27 @@ func TestMigrateSagas(t *testing.T) {
 	storetest.MigrateSagas(t, features, harness, migrate(9), migrate(mysqlstore.Latest))
 }
 
+func TestMigrateSagaRecords(t *testing.T) {
+	t.Parallel()
+	migrate := func(to int) func(t testing.TB, s storetest.Store[*sql.Tx]) {
+		return func(t testing.TB, s storetest.Store[*sql.Tx]) {
+			t.Helper()
+			_, err := mysqlstore.Migrate(t.Context(), s.(opened).database.open(t, nil), mysqlstore.Config{}, to)
+			must(t, err)
+		}
+	}
+	storetest.MigrateSagaRecords(t, features, harness, migrate(14), migrate(mysqlstore.Latest), func(t testing.TB, s storetest.Store[*sql.Tx], run string) {
+		t.Helper()
+		_, err := s.(opened).database.open(t, nil).ExecContext(t.Context(),
+			`INSERT INTO postrider_saga_records (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at,
+				saved_at, purge_from) VALUES ('p', ?, 'a', 'done', 't', 'old', 'done', '', 0, 1, NULL)
+			ON DUPLICATE KEY UPDATE state = VALUES(state), command_type = VALUES(command_type), command = VALUES(command),
+				reply_type = VALUES(reply_type), reply = VALUES(reply), first_sent_at = VALUES(first_sent_at), saved_at = VALUES(saved_at),
+				purge_from = IF(closed, VALUES(saved_at), VALUES(purge_from))`, run)
+		must(t, err)
+	})
+}
+
 // TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.
 func TestSagasAreFoundByAnIndex(t *testing.T) { //nolint:tparallel // its subtests share what they record
 	t.Parallel()

@@ -24,6 +24,29 @@ func TestMigrateSagas(t *testing.T) {
 	storetest.MigrateSagas(t, features, harness, migrate(10), migrate(sqlite.Latest))
 }
 
+func TestMigrateSagaRecords(t *testing.T) {
+	t.Parallel()
+	migrate := func(to int) func(t testing.TB, s storetest.Store[*sql.Tx]) {
+		return func(t testing.TB, s storetest.Store[*sql.Tx]) {
+			t.Helper()
+			if _, err := sqlite.Migrate(t.Context(), s.(opened).file.open(t, ""), sqlite.Config{}, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	storetest.MigrateSagaRecords(t, features, harness, migrate(14), migrate(sqlite.Latest), func(t testing.TB, s storetest.Store[*sql.Tx], run string) {
+		t.Helper()
+		_, err := s.(opened).file.open(t, "").ExecContext(t.Context(), `INSERT INTO postrider_saga_records
+			(participant, run, step, state, command_type, command, reply_type, reply, first_sent_at, saved_at, purge_from) VALUES ('p', ?, 'a', 'done', 't', X'6F6C64', 'done', X'', 0, 1, NULL)
+			ON CONFLICT DO UPDATE SET state = excluded.state, command_type = excluded.command_type, command = excluded.command,
+				reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at,
+				saved_at = excluded.saved_at, purge_from = CASE WHEN closed THEN excluded.saved_at ELSE excluded.purge_from END`, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.
 func TestSagasAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()

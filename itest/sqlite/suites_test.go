@@ -59,11 +59,18 @@ func TestSagas(t *testing.T) {
 // TestSaga runs the acceptance scenarios of package saga.
 func TestSaga(t *testing.T) {
 	t.Parallel()
-	scenariotest.Run(t, scenariotest.Kit[*sql.Tx]{
-		Open: func(t testing.TB) scenariotest.Store[*sql.Tx] {
-			_, db := cloned(t, 0)
-			return newStore(t, db, sqlite.Config{})
-		},
-		Bubble: true,
-	})
+	scenariotest.Run(t, sagaKit)
+}
+
+func TestSagaTorture(t *testing.T) {
+	t.Parallel()
+	scenariotest.Torture(t, sagaKit)
+}
+
+var sagaKit = scenariotest.Kit[*sql.Tx]{
+	Open: func(t testing.TB) scenariotest.Store[*sql.Tx] {
+		_, db := cloned(t, 0)
+		return newStore(t, db, sqlite.Config{})
+	},
+	Bubble: true,
 }

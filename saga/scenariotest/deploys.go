@@ -126,13 +126,17 @@ func migrate[Tx any](w *world[Tx]) {
 
 // timerMeetsReply: replies arrive about when the timeout does, at two processes of the engine. The first that commits decides.
 func timerMeetsReply[Tx any](w *world[Tx]) {
-	const n, timeout = 100, time.Second
+	const timeout = time.Second
+	n, tick := scaled(w, 1000, 100), scaled(w, time.Microsecond, 5*time.Millisecond)
+	if w.kit.torture {
+		n = 10_000
+	}
 	d := define(within(timeout, reserveStep()), chargeStep())
 	late := 0
 	w.tamper("postrider.saga.reply", func(m *postrider.Message) {
 		if m.Headers["postrider-saga-step"] == "reserve" && m.Headers["postrider-saga-outcome"] == "done" {
 			late++
-			m.DeliverAfter = timeout - 50*time.Millisecond + time.Duration(late%20)*5*time.Millisecond
+			m.DeliverAfter = timeout + time.Duration(late%20-10)*tick
 		}
 	})
 	s := w.process("first process", d)[0]

@@ -3,8 +3,11 @@ package scenariotest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
@@ -15,7 +18,7 @@ import (
 type foreign[Tx any] struct {
 	*world[Tx]
 	mu       sync.Mutex
-	commands map[string]*postrider.Message // by instance and step, the last one
+	commands map[string]*postrider.Message // by instance, step and attempt
 	answers  func(m *postrider.Message) (outcome string, payload any)
 }
 
@@ -40,7 +43,7 @@ func (f *foreign[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message) e
 		return nil
 	}
 	f.mu.Lock()
-	f.commands[m.Headers["postrider-saga"]+" "+m.Type] = m
+	f.commands[m.Headers["postrider-saga"]+" "+m.Type+" "+m.Headers["postrider-saga-attempt"]] = m
 	f.mu.Unlock()
 	if outcome, payload := f.answers(m); outcome != "" {
 		return f.answer(ctx, tx, m, outcome, payload)
@@ -65,10 +68,13 @@ func (f *foreign[Tx]) answer(ctx context.Context, tx Tx, m *postrider.Message, o
 	return err
 }
 
-// foreignIsLate: a participant without records does a step after it has confirmed its undo, once while the other steps are being
-// undone, and once after the end. Each time the obligation is open again, and the step is undone again.
+// foreignIsLate: a participant without records does each of two attempts of a step after it has confirmed the undo of the step, one while
+// the other steps are being undone, and one after the end. Each time the obligation is open again, and the step is undone again; but not when
+// the participant repeats what it has said about an attempt.
 func foreignIsLate[Tx any](w *world[Tx]) {
-	s := w.register(define(saga.Parallel[order]{Name: "both", Steps: []step{reserveStep(), chargeStep()}}))
+	reserve := reserveStep()
+	reserve.Attempts, reserve.Timeout = 2, 20*time.Millisecond
+	s := w.register(define(saga.Parallel[order]{Name: "both", Steps: []step{reserve, chargeStep()}}))
 	f := w.runForeign(func(m *postrider.Message) (string, any) {
 		if m.Type == "stock.reserve.undo" {
 			return "undone", nil
@@ -77,17 +83,19 @@ func foreignIsLate[Tx any](w *world[Tx]) {
 	})
 	w.runEngine()
 	w.start(s, order{ID: "42"})
-	if refused := w.operate("42", saga.Operation{Verb: saga.Cancel}); refused != "" {
-		w.Errorf("cancel was refused: %s", refused)
-	}
 	w.records("42", "step.undone both/reserve", 1)
-	f.answerLast("stock.reserve", "done")
+	f.answerAttempt("stock.reserve", 1, "done")
 	w.records("42", "step.undone both/reserve", 2)
-	f.answerLast("card.charge", "done") // its undo has not been confirmed: that takes back what it did
-	f.answerLast("card.charge.undo", "undone")
+	f.answerAttempt("stock.reserve", 1, "done")
+	w.records("42", "late both/reserve", 1)
+	f.answerAttempt("card.charge", 1, "done") // its undo has not been confirmed: that takes back what it did
+	f.answerAttempt("card.charge.undo", 1, "undone")
 	w.ends(s, "42", saga.Compensated)
-	f.answerLast("stock.reserve", "done")
+	f.answerAttempt("stock.reserve", 2, "done")
 	w.records("42", "step.undone both/reserve", 3)
+	w.ends(s, "42", saga.Compensated)
+	f.answerAttempt("stock.reserve", 2, "done")
+	w.records("42", "late both/reserve", 2)
 	w.ends(s, "42", saga.Compensated)
 	w.has("42", "late.effect both/reserve", 2)
 	w.has("42", "late.effect both/charge", 0)
@@ -95,15 +103,53 @@ func foreignIsLate[Tx any](w *world[Tx]) {
 	w.announced(1)
 }
 
-// answerLast answers the last message of a type for instance 42, once there is one.
-func (f *foreign[Tx]) answerLast(messageType, outcome string) {
+// foreignRepeats: a participant without records says again that it did a step, which has been undone since. That is no second effect,
+// unless it does not say which attempt it is about.
+func foreignRepeats[Tx any](w *world[Tx]) {
+	s := w.register(define(reserveStep(), chargeStep()))
+	f := w.runForeign(func(m *postrider.Message) (string, any) {
+		switch m.Type {
+		case "stock.reserve":
+			return "done", item{"7"}
+		case "card.charge":
+			return "refused", saga.Refusal{Reason: "limit"}
+		default:
+			return "undone", nil
+		}
+	})
+	w.runEngine()
+	w.start(s, order{ID: "42"})
+	w.ends(s, "42", saga.Compensated)
+	f.answerAttempt("stock.reserve", 1, "done")
+	w.records("42", "late reserve", 1)
+	w.ends(s, "42", saga.Compensated)
+	w.has("42", "late.effect reserve", 0)
+	w.has("42", "undo.sent reserve", 1)
+
+	unnumbered := *f.attempt("stock.reserve", 1)
+	unnumbered.Headers = maps.Clone(unnumbered.Headers)
+	delete(unnumbered.Headers, "postrider-saga-attempt")
+	w.inTx(func(ctx context.Context, tx Tx) error { return f.answer(ctx, tx, &unnumbered, "done", item{"late"}) })
+	w.records("42", "step.undone reserve", 2)
+	w.ends(s, "42", saga.Compensated)
+	w.has("42", "late.effect reserve", 1)
+}
+
+// attempt returns an attempt of a command or undo for instance 42, once there is one.
+func (f *foreign[Tx]) attempt(messageType string, number int) (m *postrider.Message) {
 	f.Helper()
-	var m *postrider.Message
 	f.await(messageType, func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		m = f.commands["42 "+messageType]
+		m = f.commands[fmt.Sprint("42 ", messageType, " ", number)]
 		return m != nil
 	})
+	return m
+}
+
+// answerAttempt answers an attempt of a command or undo for instance 42.
+func (f *foreign[Tx]) answerAttempt(messageType string, number int, outcome string) {
+	f.Helper()
+	m := f.attempt(messageType, number)
 	f.inTx(func(ctx context.Context, tx Tx) error { return f.answer(ctx, tx, m, outcome, item{"late"}) })
 }

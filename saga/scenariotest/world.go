@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -40,6 +39,8 @@ type Kit[Tx any] struct {
 	// Rows makes a table with the rows 0 and 1 next to a store of Open, and returns a function that updates one of them. Nil: the database
 	// has one writer at a time, so there are no deadlocks.
 	Rows func(t testing.TB, s Store[Tx]) (update func(ctx context.Context, tx Tx, row int) error)
+
+	torture bool
 }
 
 // Run runs every scenario on a store, unless Kit.Again chooses.
@@ -57,19 +58,14 @@ func Run[Tx any](t *testing.T, k Kit[Tx]) {
 		delete(all, "A44 deadlock")
 	}
 	maps.Copy(all, longScenarios[Tx]())
+	run := make(map[string]func(w *world[Tx]))
 	for name, scenario := range all {
 		if k.Again && !slices.Contains(again, name) {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if !k.Bubble {
-				scenario(newWorld(t, k))
-				return
-			}
-			synctest.Test(t, func(t *testing.T) { scenario(newWorld(t, k)) })
-		})
+		run[name] = scenario
 	}
+	k.each(t, run)
 }
 
 // patience bounds every wait for a condition.

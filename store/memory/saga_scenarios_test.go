@@ -10,8 +10,15 @@ import (
 // TestSaga runs the acceptance scenarios of package saga.
 func TestSaga(t *testing.T) {
 	t.Parallel()
-	scenariotest.Run(t, scenariotest.Kit[*memory.Tx]{
-		Open:   func(testing.TB) scenariotest.Store[*memory.Tx] { return memory.New(memory.Config{}) },
-		Bubble: true,
-	})
+	scenariotest.Run(t, sagaKit)
+}
+
+func TestSagaTorture(t *testing.T) {
+	t.Parallel()
+	scenariotest.Torture(t, sagaKit)
+}
+
+var sagaKit = scenariotest.Kit[*memory.Tx]{
+	Open:   func(testing.TB) scenariotest.Store[*memory.Tx] { return memory.New(memory.Config{}) },
+	Bubble: true,
 }

@@ -20,14 +20,15 @@ const (
 		VALUES `
 	newRecordRow   = `(?, ?, ?, '', '', '', '', '', 0, {now})`
 	lockRecordsSQL = ` ON DUPLICATE KEY UPDATE participant = VALUES(participant)`
-	sagaRecordsSQL = `SELECT run, step, state, command_type, command, reply_type, reply, first_sent_at, saved_at, closed, {now}
+	sagaRecordsSQL = `SELECT run, step, state, command_type, command, reply_type, reply, first_sent_at, saved_at, closed, schema_version, {now}
 		FROM {prefix}saga_records FORCE INDEX (PRIMARY) WHERE participant = ? AND (`
 	stepSQL = `(run = ? AND step = ?)`
 
 	saveRecordSQL = `INSERT INTO {prefix}saga_records (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at,
-		saved_at, purge_from) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, {now}, IF(?10, {now}, NULL))
+		schema_version, saved_at, purge_from) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, {now}, IF(?11, {now}, NULL))
 		ON DUPLICATE KEY UPDATE state = VALUES(state), command_type = VALUES(command_type), command = VALUES(command),
-			reply_type = VALUES(reply_type), reply = VALUES(reply), first_sent_at = VALUES(first_sent_at), saved_at = VALUES(saved_at),
+			reply_type = VALUES(reply_type), reply = VALUES(reply), first_sent_at = VALUES(first_sent_at),
+			schema_version = VALUES(schema_version), saved_at = VALUES(saved_at),
 			purge_from = IF(closed, VALUES(saved_at), VALUES(purge_from))`
 	dropRecordSQL = `DELETE FROM {prefix}saga_records WHERE participant = ? AND run = ? AND step = ?`
 	closeRunsSQL  = `UPDATE {prefix}saga_records FORCE INDEX (PRIMARY) SET closed = 1, purge_from = saved_at
@@ -80,7 +81,7 @@ func (s *Store) SaveSagaRecords(ctx context.Context, tx *sql.Tx, participant str
 			if r.State != store.SagaStepNone {
 				text = saveRecordSQL
 				args = append(args, string(r.State), r.CommandType, stored.Bytes(r.Command), r.ReplyType, stored.Bytes(r.Reply), stored.FirstSent(r),
-					stored.RecordPurgeable(r.State))
+					r.SchemaVersion, stored.RecordPurgeable(r.State))
 			}
 			if _, err := t.exec(ctx, text, args...); err != nil {
 				return err

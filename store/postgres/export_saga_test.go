@@ -33,6 +33,8 @@ func (s *Store) ExplainSagas(ctx context.Context, lists map[string]store.SagaFil
 	explain("existing", none, existingSagasSQL, 4)
 	explain("save", none, saveSagasSQL, 17)
 	explain("lock records", none, lockRecordsSQL, 3)
+	explain("save records", none, saveRecordsSQL, 10)
+	explain("close runs", none, closeRunsSQL, 2)
 	return out, err
 }
 

@@ -77,31 +77,36 @@ func (s *Store) createSagas(ctx context.Context, c caller, starts []store.SagaSt
 	return nil, errors.New("create sagas: other instances of the same IDs or keys appear and disappear")
 }
 
-// tryCreateSagas returns the runs that it created and, by run, the instances that exist instead.
+// tryCreateSagas returns the runs that it created and, by run, the instances that exist instead. One round trip creates instances without
+// aliases and labels.
 func (s *Store) tryCreateSagas(ctx context.Context, c caller, starts []store.SagaStart) (created map[string]bool, found map[string]*store.SagaInstance, err error) {
-	var runs []string
-	if err := c.call(ctx, query{sql: s.sql.createSagas, args: startArrays(starts), row: text(&runs)}); err != nil {
-		return nil, nil, err
-	}
-	created, found = set(runs), make(map[string]*store.SagaInstance)
 	var first []store.SagaChange
-	written := make(map[string]bool) // of several with one run, only the first was created
+	written := make(map[string]bool) // of several with one run, only the first has a history
 	for _, st := range starts {
-		if created[st.Run] && !written[st.Run] {
+		if !written[st.Run] {
 			written[st.Run] = true
 			first = append(first, store.SagaChange{
 				Run: st.Run, Rev: 1, Aliases: st.Aliases, Labels: st.Labels, Transitions: []store.SagaTransition{st.Transition},
 			})
 		}
 	}
-	queries, err := s.writeTransitions(first)
+	history, err := historyRows(first)
 	if err != nil {
 		return nil, nil, err
 	}
+	var runs []string
+	if err := c.call(ctx, query{sql: s.sql.createSagas, args: append(startArrays(starts), historyArrays(history)...), row: text(&runs)}); err != nil {
+		return nil, nil, err
+	}
+	created, found = set(runs), make(map[string]*store.SagaInstance)
+	queries := s.writeNames(slices.DeleteFunc(first, func(f store.SagaChange) bool { return !created[f.Run] }))
 	if len(runs) < len(starts) {
 		queries = append(queries, s.existingSagas(starts, found))
 	}
-	return created, found, c.call(ctx, queries...)
+	if len(queries) > 0 {
+		err = c.call(ctx, queries...)
+	}
+	return created, found, err
 }
 
 // existingSagas returns the query for the instances that prevent new ones.
@@ -193,7 +198,7 @@ func (s *Store) saveSagas(ctx context.Context, c caller, changes []store.SagaCha
 	if slices.ContainsFunc(changes, func(c store.SagaChange) bool { return len(c.Transitions) == 0 }) {
 		return fmt.Errorf("save sagas: %w: a change has no transition", store.ErrSagaMoved)
 	}
-	written, err := s.writeTransitions(changes)
+	history, err := historyRows(changes)
 	if err != nil {
 		return err
 	}
@@ -202,7 +207,8 @@ func (s *Store) saveSagas(ctx context.Context, c caller, changes []store.SagaCha
 		columnArray(changes, func(c *store.SagaChange) int64 { return c.Rev }, number),
 		columnArray(changes, func(c *store.SagaChange) int32 { return int32(len(c.Transitions)) }, number))
 	saved := query{sql: s.sql.saveSagas, args: args, row: wantCount(len(changes), store.ErrSagaMoved)}
-	return translate("save sagas", c.call(ctx, append([]query{saved}, written...)...))
+	written := query{sql: s.sql.writeHistory, args: historyArrays(history)}
+	return translate("save sagas", c.call(ctx, append([]query{saved, written}, s.writeNames(changes)...)...))
 }
 
 // setSagaVersion implements SetSagaVersion.
@@ -233,10 +239,8 @@ type historyRow struct {
 // nameRow is an alias or a label of a run.
 type nameRow struct{ run, name, value string }
 
-// writeTransitions returns the queries that write the history, aliases and labels of changes.
-func (s *Store) writeTransitions(changes []store.SagaChange) (queries []query, err error) {
-	var history []historyRow
-	var aliases, labels []nameRow
+// historyRows are the entries that changes make in the history.
+func historyRows(changes []store.SagaChange) (rows []historyRow, err error) {
 	for i := range changes {
 		c := &changes[i]
 		for n := range c.Transitions {
@@ -244,17 +248,23 @@ func (s *Store) writeTransitions(changes []store.SagaChange) (queries []query, e
 			if err != nil {
 				return nil, fmt.Errorf("run %s: %w", c.Run, err)
 			}
-			history = append(history, historyRow{c.Run, c.Rev - int64(len(c.Transitions)-1-n), entries, &c.Transitions[n]})
+			rows = append(rows, historyRow{c.Run, c.Rev - int64(len(c.Transitions)-1-n), entries, &c.Transitions[n]})
 		}
+	}
+	return rows, nil
+}
+
+// writeNames returns the queries that write the aliases and labels of changes.
+func (s *Store) writeNames(changes []store.SagaChange) (queries []query) {
+	var aliases, labels []nameRow
+	for i := range changes {
+		c := &changes[i]
 		for _, a := range c.Aliases {
 			aliases = append(aliases, nameRow{c.Run, a.Name, a.Value})
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
 			labels = append(labels, nameRow{c.Run, name, c.Labels[name]})
 		}
-	}
-	if len(history) > 0 {
-		queries = append(queries, query{sql: s.sql.writeHistory, args: historyArrays(history)})
 	}
 	if len(aliases) > 0 {
 		args := nameArrays(aliases)
@@ -265,7 +275,7 @@ func (s *Store) writeTransitions(changes []store.SagaChange) (queries []query, e
 		args := nameArrays(labels)
 		queries = append(queries, query{sql: s.sql.setLabels, args: args}, query{sql: s.sql.dropLabels, args: args})
 	}
-	return queries, nil
+	return queries
 }
 
 func historyArrays(rows []historyRow) []any {

@@ -155,21 +155,33 @@ func (s *Store) purgeIn(ctx context.Context, c caller, engine string, endedFor t
 	return len(roots), c.call(ctx, query{sql: expand(purgeRunsSQL), args: []any{array(runs, quoted)}})
 }
 
-// purgeRecordsSQL: $1 age in microseconds, $2 limit, $3 participant. The index of purge_from serves it: the other one would read all
-// records of the participant.
+// purgeRecordsSQL removes records, and counts those that it removed and those that it keeps: $1 age in microseconds, $2 limit, $3
+// participant. One that is done and whose run is not closed is kept, and has no purge_from until then, so that it is not looked at again.
+// The index of purge_from serves it: the other one would read all records of the participant.
 const purgeRecordsSQL = `
-with gone as (
-	delete from {saga_records} where ctid = any(array(
-		select ctid from {saga_records} where purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond'
-		and participant || '' = $3::text order by purge_from limit $2::int8 for update skip locked)) returning 1
+with old as materialized (
+	select ctid as place, closed or state <> 'done' as useless from {saga_records}
+	where purge_from <= clock_timestamp() - $1::float8 * interval '1 microsecond'
+	and participant || '' = $3::text order by purge_from limit $2::int8 for update skip locked
+), gone as (
+	delete from {saga_records} where ctid = any(array(select place from old where useless)) returning 1
+), kept as (
+	update {saga_records} set purge_from = null where ctid = any(array(select place from old where not useless)) returning 1
 )
-select count(*) from gone`
+select (select count(*) from gone), (select count(*) from kept)`
 
 // PurgeSagaRecords implements store.SagaMaintenance. If a crash loses the removal, it is repeated.
 func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (n int, err error) {
-	err = s.readSagas(ctx, "purge records of sagas", query{sql: settlePlanSQL}, query{
-		sql: purgeRecordsSQL, args: []any{savedFor.Microseconds(), int64(limit), participant},
-		row: func(scan func(dest ...any) error) error { return scan(&n) },
-	})
+	for kept := 1; err == nil && kept > 0 && n < limit; {
+		err = s.readSagas(ctx, "purge records of sagas", query{sql: settlePlanSQL}, query{
+			sql: purgeRecordsSQL, args: []any{savedFor.Microseconds(), int64(limit - n), participant},
+			row: func(scan func(dest ...any) error) error {
+				var removed int
+				err := scan(&removed, &kept)
+				n += removed
+				return err
+			},
+		})
+	}
 	return n, err
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,35 +17,53 @@ const (
 	// stepsSQL are steps of participant $1, arrays $2 run and $3 step, in the order of locking.
 	stepsSQL = `unnest($2::text::text[], $3::text::text[]) with ordinality as n (run, step, ord)`
 
-	// makeRecordsSQL makes rows to lock; lockRecordsSQL, a statement of its own since that one may wait, locks and returns them.
-	makeRecordsSQL = `
-insert into {saga_records} (participant, run, step) select $1::text, n.run, n.step from ` + stepsSQL + ` on conflict do nothing`
-
 	// saveRecordsSQL: $1 participant, arrays $2 run, $3 step, $4 state, $5 type of command, $6 command, $7 type of reply, $8 reply, $9
-	// first sent. A record that is done is kept until its run is closed.
+	// first sent, $10 schema version. It counts the rows, which are locked, so they stay where they are. A new one keeps its purge_from, so
+	// that no index changes; old programs lock one without. A long command or reply that is as it was is not written again.
 	saveRecordsSQL = `
-insert into {saga_records} as r (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at, purge_from)
-select $1::text, run, step, state, command_type, command, reply_type, reply, first_sent_at, case when state <> 'done' then clock_timestamp() end
-from unnest($2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::text[], $8::text::bytea[],
-	$9::text::timestamptz[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at)
-on conflict (participant, run, step) do update set state = excluded.state, command_type = excluded.command_type,
-	command = excluded.command, reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at,
-	saved_at = clock_timestamp(), purge_from = case when r.closed or excluded.state <> 'done' then clock_timestamp() end`
+with saved as (
+	update {saga_records} r set state = n.state, command_type = n.command_type, command = case when r.command = n.command then r.command else n.command end,
+		reply_type = n.reply_type, reply = case when r.reply = n.reply then r.reply else n.reply end, first_sent_at = n.first_sent_at,
+		schema_version = n.schema_version, saved_at = clock_timestamp(),
+		purge_from = case when r.state = '' and r.purge_from is not null then r.purge_from else clock_timestamp() end
+	from unnest($2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::text[], $8::text::bytea[],
+		$9::text::timestamptz[], $10::text::int4[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version)
+	cross join lateral (select r.ctid as place from {saga_records} r
+		where r.participant = $1::text and r.run = n.run and r.step = n.step offset 0) as w
+	where r.ctid = w.place returning 1
+)
+select count(*) from saved`
 
 	removeRecordsSQL = `
 delete from {saga_records} r using ` + stepsSQL + ` where r.participant = $1::text and r.run = n.run and r.step = n.step`
 
-	// closeRunsSQL: $1 participant, $2 runs. A row that is only a lock is removed by the transaction that has locked it.
+	// closeRunsSQL: $1 participant, $2 runs. A row that is only a lock is removed by the transaction that has locked it. No index
+	// changes, unless the purge has looked at the record before.
 	closeRunsSQL = `
-update {saga_records} r set closed = true, purge_from = r.saved_at from unnest($2::text::text[]) as n (run)
+update {saga_records} r set closed = true, purge_from = coalesce(r.purge_from, r.saved_at) from unnest($2::text::text[]) as n (run)
 where r.participant = $1::text and r.run = n.run and not r.closed and r.state <> ''`
 )
 
-var lockRecordsSQL = `
-select r.run, r.step, r.state, r.command_type, r.command, r.reply_type, r.reply, coalesce(` + micros(`r.first_sent_at`) + `, 0),
-	` + micros(`r.saved_at`) + `, r.closed, ` + sagaNowSQL + `
-from ` + stepsSQL + ` cross join lateral (
-	select * from {saga_records} r where r.participant = $1::text and r.run = n.run and r.step = n.step offset 0 for update) as r`
+// recordColumns are those of stored.Record, and the database's time; the table is r.
+var recordColumns = `r.run, r.step, r.state, r.command_type, r.command, r.reply_type, r.reply, coalesce(` + micros(`r.first_sent_at`) + `, 0),
+	` + micros(`r.saved_at`) + `, r.closed, r.schema_version, ` + sagaNowSQL
+
+var (
+	// makeRecordsSQL makes rows to lock, and returns them. A row is at once in the index of purge_from, which is the only one beside the
+	// primary key, so that neither saving nor closing its record changes an index.
+	makeRecordsSQL = `
+insert into {saga_records} as r (participant, run, step, purge_from) select $1::text, n.run, n.step, clock_timestamp()
+from ` + stepsSQL + ` on conflict do nothing returning ` + recordColumns
+
+	// lockSavedSQL locks and returns records that were there, in a statement of its own since the first may wait. lockRecordsSQL also
+	// takes rows that are only a lock.
+	lockSavedSQL   = fmt.Sprintf(lockSQL, recordColumns, ` and r.state <> ''`)
+	lockRecordsSQL = fmt.Sprintf(lockSQL, recordColumns, ``)
+)
+
+const lockSQL = `
+select %s from ` + stepsSQL + ` cross join lateral (
+	select * from {saga_records} r where r.participant = $1::text and r.run = n.run and r.step = n.step%s offset 0 for update) as r`
 
 func compareSteps(a, b store.SagaStep) int {
 	return cmp.Or(strings.Compare(a.Run, b.Run), strings.Compare(a.Step, b.Step))
@@ -63,15 +82,13 @@ func (s *Store) lockSagaRecords(ctx context.Context, c caller, participant strin
 		records[r.SagaStep] = r
 		return err
 	}
-	for range createTries {
-		err := c.call(ctx, query{sql: s.sql.makeRecords, args: args}, query{sql: s.sql.lockRecords, args: args, row: read})
-		if err != nil {
-			return nil, time.Time{}, translate("lock records of sagas", err)
-		}
-		if len(records) == len(sorted) {
-			break
-		}
-		clear(records) // one was purged in between
+	made := query{sql: s.sql.makeRecords, args: args, row: read}
+	err := c.call(ctx, made, query{sql: s.sql.lockSaved, args: args, row: read})
+	for tries := 0; err == nil && len(records) < len(sorted) && tries < createTries; tries++ { // one is only a lock, or was purged in between
+		err = c.call(ctx, made, query{sql: s.sql.lockRecords, args: args, row: read})
+	}
+	if err != nil {
+		return nil, time.Time{}, translate("lock records of sagas", err)
 	}
 	out := make([]store.SagaRecord, len(steps))
 	for i, step := range steps {
@@ -84,6 +101,9 @@ func (s *Store) lockSagaRecords(ctx context.Context, c caller, participant strin
 	}
 	return out, stored.Time(now), nil
 }
+
+// errNotLocked: what is written otherwise could be lost, or overwrite what another transaction has written.
+var errNotLocked = errors.New("a record is not locked")
 
 // saveSagaRecords implements SaveSagaRecords.
 func (s *Store) saveSagaRecords(ctx context.Context, c caller, participant string, records []store.SagaRecord) error {
@@ -103,7 +123,8 @@ func (s *Store) saveSagaRecords(ctx context.Context, c caller, participant strin
 			columnArray(rows, func(r *store.SagaRecord) []byte { return r.Command }, hexBytes),
 			texts(rows, func(r *store.SagaRecord) string { return r.ReplyType }),
 			columnArray(rows, func(r *store.SagaRecord) []byte { return r.Reply }, hexBytes),
-			columnArray(rows, func(r *store.SagaRecord) *time.Time { return momentOrNil(r.FirstSentAt) }, optional))})
+			columnArray(rows, func(r *store.SagaRecord) *time.Time { return momentOrNil(r.FirstSentAt) }, optional),
+			columnArray(rows, func(r *store.SagaRecord) int32 { return int32(r.SchemaVersion) }, number)), row: wantCount(len(rows), errNotLocked)})
 	}
 	if len(gone) > 0 {
 		queries = append(queries, query{sql: s.sql.removeRecords, args: steps(gone)})

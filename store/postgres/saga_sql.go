@@ -43,16 +43,23 @@ const (
 	$14::text::bytea[]`
 
 	// createSagasSQL inserts in the order of the arrays, which are sorted by ID. $15 to $27 are the columns of stored.SagaFixed. It
-	// waits for other transactions that insert the same ID or key, and returns the runs that it inserted.
+	// waits for other transactions that insert the same ID or key, and returns the runs that it inserted. Those have their first entry of
+	// the history, of $28 to $36: the arrays of writeHistorySQL.
 	createSagasSQL = `
-with clock as materialized (select clock_timestamp() as now)
+with clock as materialized (select clock_timestamp() as now), created as (
 insert into {sagas} (` + stored.SagaFixed + `, ` + stored.SagaChanged + `, holds_key, rev, started_at, updated_at, stuck_at)
 select ` + stored.SagaFixed + `, ` + stored.SagaChanged + `, saga_key <> '', 1, clock.now, clock.now,
 	case when status = 'stuck' then clock.now end
 from clock cross join unnest(` + changedArrays + `, $15::text::text[], $16::text::text[], $17::text::text[], $18::text::text[], $19::text::int4[],
 	$20::text::text[], $21::text::text[], $22::text::text[], $23::text::text[], $24::text::text[], $25::text::text[], $26::text::text[],
 	$27::text::text[]) as n (` + stored.SagaChanged + `, ` + stored.SagaFixed + `)
-on conflict do nothing returning run`
+on conflict do nothing returning run
+), written as (
+insert into {saga_history} (` + historyColumns + `, at) select ` + historyColumns + `, clock.now
+from clock cross join unnest($28::text::text[], $29::text::int8[], $30::text::text[], $31::text::text[], $32::text::text[], $33::text::text[],
+	$34::text::text[], $35::text::text[], $36::text::bytea[]) as h (` + historyColumns + `) join created using (run)
+)
+select run from created`
 
 	// saveSagasSQL changes the instances of arrays $15 run and $16 revision, each of which must have the revision before its $17
 	// transitions, and counts those that it changed. The rows are locked, so they stay where they are.
@@ -78,11 +85,11 @@ select count(*) from saved`
 with changed as (update {sagas} set version = $2::int4, hash = $3::text where run = $1::text returning 1) select count(*) from changed`
 
 	// writeHistorySQL: arrays $1 run, $2 rev, $3 input, $4 step, $5 message ID, $6 actor, $7 note, $8 entries, $9 patch.
+	historyColumns  = `run, rev, input, step, message_id, actor, note, entries, patch`
 	writeHistorySQL = `
-insert into {saga_history} (run, rev, at, input, step, message_id, actor, note, entries, patch)
-select run, rev, clock_timestamp(), input, step, message_id, actor, note, entries, patch
+insert into {saga_history} (` + historyColumns + `, at) select ` + historyColumns + `, clock_timestamp()
 from unnest($1::text::text[], $2::text::int8[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[],
-	$8::text::text[], $9::text::bytea[]) as h (run, rev, input, step, message_id, actor, note, entries, patch)`
+	$8::text::text[], $9::text::bytea[]) as h (` + historyColumns + `)`
 
 	// addAliasesSQL adds aliases, arrays $1 run, $2 name, $3 value, in sorted order; strangeAliasesSQL then counts those that
 	// belong to another instance.
@@ -119,7 +126,7 @@ cross join lateral (
 type sagaStatements struct {
 	loadSagas, findSagas, createSagas, existingSagas, saveSagas, setSagaVersion, writeHistory string
 	addAliases, strangeAliases, setLabels, dropLabels                                         string
-	makeRecords, lockRecords, saveRecords, removeRecords, closeRuns                           string
+	makeRecords, lockSaved, lockRecords, saveRecords, removeRecords, closeRuns                string
 }
 
 func newSagaStatements(n names) sagaStatements {
@@ -128,7 +135,7 @@ func newSagaStatements(n names) sagaStatements {
 		existingSagas: n.expand(existingSagasSQL), saveSagas: n.expand(saveSagasSQL), setSagaVersion: n.expand(setSagaVersionSQL), writeHistory: n.expand(writeHistorySQL),
 		addAliases: n.expand(addAliasesSQL), strangeAliases: n.expand(strangeAliasesSQL),
 		setLabels: n.expand(setLabelsSQL), dropLabels: n.expand(dropLabelsSQL),
-		makeRecords: n.expand(makeRecordsSQL), lockRecords: n.expand(lockRecordsSQL), saveRecords: n.expand(saveRecordsSQL),
+		makeRecords: n.expand(makeRecordsSQL), lockSaved: n.expand(lockSavedSQL), lockRecords: n.expand(lockRecordsSQL), saveRecords: n.expand(saveRecordsSQL),
 		removeRecords: n.expand(removeRecordsSQL), closeRuns: n.expand(closeRunsSQL),
 	}
 }

@@ -33,6 +33,29 @@ func TestMigrateSagas(t *testing.T) {
 	storetest.MigrateSagas(t, inboxFeatures, harness(dsn(t)), migrate(11), migrate(postgres.Latest))
 }
 
+func TestMigrateSagaRecords(t *testing.T) {
+	t.Parallel()
+	migrate := func(to int) func(t testing.TB, s storetest.Store[pgx.Tx]) {
+		return func(t testing.TB, s storetest.Store[pgx.Tx]) {
+			t.Helper()
+			b := s.(*bundle)
+			if _, err := postgres.Migrate(t.Context(), b.pool, b.config, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	storetest.MigrateSagaRecords(t, inboxFeatures, harness(dsn(t)), migrate(17), migrate(postgres.Latest), func(t testing.TB, s storetest.Store[pgx.Tx], run string) {
+		t.Helper()
+		b := s.(*bundle)
+		b.exec(t, `
+insert into `+b.table("saga_records")+` as r (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at, purge_from)
+values ('p', $1, 'a', 'done', 't', 'old', 'done', '', null, null)
+on conflict (participant, run, step) do update set state = excluded.state, command_type = excluded.command_type,
+	command = excluded.command, reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at,
+	saved_at = clock_timestamp(), purge_from = case when r.closed or excluded.state <> 'done' then clock_timestamp() end`, run)
+	})
+}
+
 // sagaStarts are n new instances with 600 bytes of data.
 func sagaStarts(n int) []store.SagaStart {
 	starts := make([]store.SagaStart, n)
@@ -101,27 +124,32 @@ func TestOrdinaryTransitionsStayHOT(t *testing.T) {
 	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // statistics are those of one connection
 	runs := b.createSagas(t, sagaStarts(500))
 	const rounds = 10
-	counts := func() []int64 {
-		b.exec(t, "select pg_stat_force_next_flush()")
-		b.exec(t, "select 1")
-		return one[[]int64](t, b.pool, "select array[n_tup_upd, n_tup_hot_upd] from pg_stat_all_tables where relid = '"+b.table("sagas")+"'::regclass")
-	}
 	for begun := time.Now(); ; {
-		before := counts()
+		updated, hot := b.updates(t, "sagas")
 		for range rounds {
 			for i := 0; i < len(runs); i += 100 {
 				must(t, b.transition(t.Context(), runs[i:i+100], nil))
 			}
 		}
-		after := counts()
-		updates, hot, want := after[0]-before[0], after[1]-before[1], int64(rounds*len(runs))
-		if updates == want && hot*100 >= want*95 {
+		updates, hotUpdates := b.updates(t, "sagas")
+		updates, hotUpdates = updates-updated, hotUpdates-hot
+		want := int64(rounds * len(runs))
+		if updates == want && hotUpdates*100 >= want*95 {
 			return
 		}
 		if time.Since(begun) > patience || updates != want {
-			t.Fatalf("%d of %d updates were HOT, want 95%% of %d", hot, updates, want)
+			t.Fatalf("%d of %d updates were HOT, want 95%% of %d", hotUpdates, updates, want)
 		}
 	}
+}
+
+// updates returns how many rows of a table this connection has updated, and how many of them without a change of an index.
+func (b *bundle) updates(t *testing.T, table string) (all, hot int64) {
+	t.Helper()
+	b.exec(t, "select pg_stat_force_next_flush()")
+	b.exec(t, "select 1")
+	counts := one[[]int64](t, b.pool, "select array[n_tup_upd, n_tup_hot_upd] from pg_stat_all_tables where relid = '"+b.table(table)+"'::regclass")
+	return counts[0], counts[1]
 }
 
 // roundTrips counts what a connection sends.
@@ -150,8 +178,8 @@ func (r *roundTrips) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 
 func (*roundTrips) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// TestTransitionsAreFourRoundTrips: begin, load, save and commit, however many instances there are.
-func TestTransitionsAreFourRoundTrips(t *testing.T) {
+// TestSagasAreFewRoundTrips: a start is one within its transaction. A transition is four: begin, load, save and commit, however many instances there are.
+func TestSagasAreFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
 	runs := b.createSagas(t, sagaStarts(50))
@@ -170,8 +198,20 @@ func TestTransitionsAreFourRoundTrips(t *testing.T) {
 	trips.n.Store(0)
 	must(t, traced.transition(t.Context(), runs, named))
 	if n := trips.n.Load(); n != 4 {
-		t.Errorf("%d round trips, want 4", n)
+		t.Errorf("transitions are %d round trips, want 4", n)
 	}
+	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		for range 2 { // the first prepares the statement
+			trips.n.Store(0)
+			if _, err := traced.CreateSagas(t.Context(), tx, sagaStarts(50)); err != nil {
+				return err
+			}
+		}
+		if n := trips.n.Load(); n != 1 {
+			t.Errorf("starts are %d round trips, want 1", n)
+		}
+		return nil
+	}))
 }
 
 // TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.
@@ -195,6 +235,7 @@ func TestSagasAreFoundByAnIndex(t *testing.T) {
 		"open": "sagas_open", "open of saga": "sagas_open", "overdue": "sagas_open", "stuck": "sagas_stuck", "key": "sagas_key", "children": "sagas_children",
 		"label": "saga_labels_value", "count": "sagas_open", "by ID": "sagas_id", "purge": "sagas_purge", "purge records": "saga_records_purge",
 		"load": "sagas_pkey", "find": "sagas_held", "existing": "sagas_held", "save": "sagas_pkey", "lock records": "saga_records_pkey",
+		"save records": "saga_records_pkey", "close runs": "saga_records_pkey",
 	} {
 		if plan := plans[name]; !strings.Contains(plan, "Scan using "+"postrider_"+index+" ") || strings.Contains(plan, "Seq Scan") {
 			t.Errorf("%s, want %s:\n%s", name, index, plan)

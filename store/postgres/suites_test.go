@@ -135,6 +135,13 @@ func TestSaga(t *testing.T) {
 	})
 }
 
+func TestSagaTorture(t *testing.T) {
+	t.Parallel()
+	scenariotest.Torture(t, scenariotest.Kit[pgx.Tx]{
+		Open: func(t testing.TB) scenariotest.Store[pgx.Tx] { return cloned(t, dsn(t), postgres.Config{}, 16) },
+	})
+}
+
 func TestSagas(t *testing.T) {
 	t.Parallel()
 	storetest.Sagas(t, inboxFeatures, harness(dsn(t)))

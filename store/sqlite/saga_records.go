@@ -12,12 +12,12 @@ import (
 var _ store.SagaRecords[*sql.Tx] = (*Store)(nil)
 
 const (
-	sagaRecordSQL = `SELECT run, step, state, command_type, command, reply_type, reply, first_sent_at, saved_at, closed
+	sagaRecordSQL = `SELECT run, step, state, command_type, command, reply_type, reply, first_sent_at, saved_at, closed, schema_version
 		FROM {prefix}saga_records WHERE participant = ? AND run = ? AND step = ?`
 	saveRecordSQL = `INSERT INTO {prefix}saga_records (participant, run, step, state, command_type, command, reply_type, reply, first_sent_at,
-		saved_at, purge_from) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, CASE WHEN ?11 THEN ?10 END)
+		schema_version, saved_at, purge_from) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?12 THEN ?11 END)
 		ON CONFLICT DO UPDATE SET state = excluded.state, command_type = excluded.command_type, command = excluded.command,
-			reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at,
+			reply_type = excluded.reply_type, reply = excluded.reply, first_sent_at = excluded.first_sent_at, schema_version = excluded.schema_version,
 			saved_at = excluded.saved_at, purge_from = CASE WHEN closed THEN excluded.saved_at ELSE excluded.purge_from END`
 	dropRecordSQL = `DELETE FROM {prefix}saga_records WHERE participant = ? AND run = ? AND step = ?`
 	closeRunsSQL  = `UPDATE {prefix}saga_records SET closed = 1, purge_from = saved_at
@@ -52,7 +52,7 @@ func (s *Store) SaveSagaRecords(ctx context.Context, tx *sql.Tx, participant str
 			if r.State != store.SagaStepNone {
 				text = saveRecordSQL
 				args = append(args, string(r.State), r.CommandType, stored.Bytes(r.Command), r.ReplyType, stored.Bytes(r.Reply), stored.FirstSent(r),
-					t.now, stored.RecordPurgeable(r.State))
+					r.SchemaVersion, t.now, stored.RecordPurgeable(r.State))
 			}
 			if _, err := t.exec(ctx, text, args...); err != nil {
 				return err

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -51,7 +52,8 @@ func sagaRecordSaved[Tx any](e *sagaEnv[Tx]) {
 	want := store.SagaRecord{
 		SagaStep: store.SagaStep{Run: "run-1", Step: "reserve[SKU-1]/line#2"}, State: store.SagaStepDone,
 		CommandType: "stock.reserve", Command: []byte{0, 0xff, '\''}, ReplyType: "stock.reserved", Reply: []byte(`{"n":1.10}`),
-		FirstSentAt: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC),
+		SchemaVersion: math.MaxInt32,
+		FirstSentAt:   time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC),
 	}
 	refused := store.SagaRecord{SagaStep: store.SagaStep{Run: "run-1", Step: "charge"}, State: store.SagaStepRefused}
 	e.inTx(func(tx Tx) {
@@ -81,9 +83,9 @@ func sagaRecordSaved[Tx any](e *sagaEnv[Tx]) {
 		if other[0].State != store.SagaStepNone || other[1].State != store.SagaStepNone {
 			e.t.Errorf("records of another participant and another run: %+v", other)
 		}
-		want.State, want.Reply = store.SagaStepUndone, nil
+		want.State, want.Reply, want.SchemaVersion = store.SagaStepUndone, nil, 2
 		e.must(e.sagas.SaveSagaRecords(e.ctx, tx, "inventory", []store.SagaRecord{want}), "save again")
-		if got = e.lock(tx, "inventory", want.SagaStep); got[0].State != store.SagaStepUndone || len(got[0].Reply) > 0 {
+		if got = e.lock(tx, "inventory", want.SagaStep); got[0].State != store.SagaStepUndone || len(got[0].Reply) > 0 || got[0].SchemaVersion != 2 {
 			e.t.Errorf("in the transaction: %+v", got[0])
 		}
 	})
@@ -231,10 +233,15 @@ func sagaRecordPurge[Tx any](e *sagaEnv[Tx]) {
 				}
 			}
 		}
+		e.must(e.sagas.CloseSagaRuns(e.ctx, tx, "p", []string{"run-2"}), "close later")
 	})
+	e.purgeRecords("p", time.Since(elapsed)+shortTTL, 10, 1)
 }
 
 func sagaRecordPurgeLimit[Tx any](e *sagaEnv[Tx]) {
+	for i := range 3 { // these are kept, and are older
+		e.record("p", store.SagaRecord{SagaStep: store.SagaStep{Run: fmt.Sprint("open-", i), Step: "a"}, State: store.SagaStepDone})
+	}
 	for i := range 5 {
 		e.record("p", store.SagaRecord{SagaStep: store.SagaStep{Run: fmt.Sprint("run-", i), Step: "a"}, State: store.SagaStepUndone})
 	}

@@ -83,7 +83,7 @@ func (t *transition) proceed() {
 	if t.s.Ended != "" || t.s.Paused {
 		return
 	}
-	if !t.s.Back && t.run(t.d.Steps) {
+	if !t.s.Back && t.run(t.d.Steps) && !t.s.anyStep((*StepState).open) { // a late effect of a step may have to be undone
 		t.end(Completed, t.d.OnCompleted)
 		return
 	}

@@ -62,7 +62,7 @@ func (t *transition) sendUndo(s *Step, st *StepState) {
 	st.Attempt++
 	st.Due = t.clock() + t.p.UndoTimeout
 	c := Command{
-		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Attempt, Seen: st.Seen, Since: st.Since,
+		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Before + st.Attempt, Seen: st.Seen, Since: st.Since,
 	}
 	switch s.Kind {
 	case Child: // it answers at its end, however long that takes

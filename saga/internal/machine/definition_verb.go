@@ -58,7 +58,7 @@ func (t *transition) retryStep(path string) {
 		}
 		t.sendUndo(s, st)
 	case st.Owed: // the same step for its participant, whose record says what happened
-		st.Status, st.Attempt, st.Asked = StepWaiting, 0, t.clock()
+		st.Status, st.Before, st.Attempt, st.Asked = StepWaiting, st.Before+st.Attempt, 0, t.clock()
 		t.send(s, st)
 	case st.SentAs == "" && s.leaf(), !s.leaf():
 		delete(t.s.Steps, path) // from its condition on

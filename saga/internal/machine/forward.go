@@ -67,7 +67,7 @@ func (t *transition) start(s *Step, st *StepState) {
 		if st.Generation > 1 {
 			st.SentAs += "#" + strconv.Itoa(st.Generation)
 		}
-		st.Since, st.Asked, st.Attempt, st.Seen = t.age, t.clock(), 0, false
+		st.Since, st.Asked, st.Attempt, st.Seen, st.Before, st.Effects = t.age, t.clock(), 0, false, 0, nil
 		st.Message, st.Topic, st.Key = "", "", ""
 		t.send(s, st)
 	case Await:
@@ -87,7 +87,7 @@ func (t *transition) start(s *Step, st *StepState) {
 
 // send sends the command of a step: the next attempt.
 func (t *transition) send(s *Step, st *StepState) {
-	c := Command{Path: s.Path, SentAs: st.SentAs, Local: s.Kind == Local, Attempt: st.Attempt + 1, Since: st.Since}
+	c := Command{Path: s.Path, SentAs: st.SentAs, Local: s.Kind == Local, Attempt: st.Before + st.Attempt + 1, Since: st.Since}
 	if s.Kind == Request {
 		if !t.guarded(s, st, "Command", func(data any) (err error) {
 			if c.Message, err = s.Command(data); err != nil {
@@ -206,6 +206,7 @@ func (t *transition) takeEarly(s *Step, st *StepState) {
 	sig := t.s.Signals[i]
 	t.s.Signals = slices.Delete(t.s.Signals, i, i+1)
 	if err := t.take(s, st, sig); err != nil {
+		t.s.Signals = slices.Insert(t.s.Signals, i, sig) // for a retry
 		t.stuck(s.Path, st, err.Error())
 	}
 }

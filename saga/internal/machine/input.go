@@ -49,8 +49,10 @@ type Reply struct {
 	// Payload is the reply of a step that was done; also with OutcomeCannotUndo.
 	Payload []byte
 	Refusal Refusal
-	// Unrecorded: it comes from a participant that keeps no records, so that a step can be done after it was undone.
+	// Unrecorded: it comes from a participant that keeps no records, so that a step can be done after it was undone. Attempt is that of the
+	// command or undo, 0 if it does not say.
 	Unrecorded bool
+	Attempt    int
 	// Data is the data as a local step has left it, those of its item if it belongs to one; nil for other steps.
 	Data json.RawMessage
 }

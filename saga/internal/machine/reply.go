@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // reply handles what a participant, or the engine for a local step, says about a step.
@@ -21,11 +22,15 @@ func (t *transition) reply(r *Reply) error {
 		}
 		st.Seen = true
 	}
-	if t.reopens(s, st, r) {
+	if st.newEffect(r) && t.reopens(s, st) {
 		return nil
 	}
 	if t.s.Ended != "" {
 		t.late(r, "the instance has ended")
+		return nil
+	}
+	if st.outdated(r) {
+		t.late(r, "the undo was sent before the step had this effect")
 		return nil
 	}
 	switch st.Status {
@@ -38,6 +43,10 @@ func (t *transition) reply(r *Reply) error {
 		}
 		t.late(r, "the step is stuck")
 	case StepWaiting, StepUnknown:
+		if r.Outcome == OutcomeUndone && !t.s.Back {
+			t.late(r, "no undo was sent")
+			return nil
+		}
 		t.answered(s, st, r)
 	default:
 		t.late(r, "the step is "+string(st.Status))
@@ -45,20 +54,43 @@ func (t *transition) reply(r *Reply) error {
 	return nil
 }
 
-// EventLateEffect is the event of a step that was done after its undo had been confirmed.
+// EventLateEffect is the event of a step that was done after its undo had been confirmed, or after it was refused.
 const EventLateEffect = "late.effect"
 
-// reopens handles a step that a participant without records did after it had confirmed its undo: there is an obligation again, and another
-// undo is sent. What an operator undid by hand has no attempts, and may be what the reply is about.
-func (t *transition) reopens(s *Step, st *StepState, r *Reply) bool {
-	undone := st.Status == StepUndone && t.s.Back && t.s.Ended != Abandoned || st.Status == StepSkipped && st.Skip && t.s.Ended == ""
-	if !undone || !r.Unrecorded || r.Outcome != OutcomeDone || st.Attempt == 0 {
+// newEffect says whether a reply is the first about an effect of a step. Each attempt of its command can have one at a participant without
+// records, which may say so several times. If it does not say which attempt it is about, each reply counts as a new effect.
+func (s *StepState) newEffect(r *Reply) bool {
+	switch {
+	case !r.Unrecorded || r.Outcome != OutcomeDone || slices.Contains(s.Effects, r.Attempt):
+		return false
+	case r.Attempt > 0:
+		s.Effects = append(s.Effects, r.Attempt)
+	}
+	return true
+}
+
+// outdated says whether a reply of a participant without records confirms an undo that was sent before the effect that is to be undone.
+func (s *StepState) outdated(r *Reply) bool {
+	return r.Unrecorded && r.Outcome == OutcomeUndone && r.Attempt > 0 && r.Attempt <= s.Before
+}
+
+// reopens handles an effect of a step that was undone or refused: there is an obligation again, and another undo is sent. What an operator
+// undid by hand has no attempts, and may be what the reply is about.
+func (t *transition) reopens(s *Step, st *StepState) bool {
+	back, forward := t.s.Back && t.s.Ended != Abandoned, !t.s.Back && t.s.Ended == ""
+	switch {
+	case st.Status == StepUndone && back && st.Attempt > 0:
+	case st.Status == StepSkipped && st.Skip && t.s.Ended == "" && st.Attempt > 0:
+	case st.Status == StepRefused && (back || forward):
+		st.Skip, st.Attempt = forward, 0 // forward, it continues without the step
+	default:
 		return false
 	}
-	t.event(EventLateEffect, st.SentAs, "done after it was undone")
+	t.event(EventLateEffect, st.SentAs, "done after it was "+string(st.Status))
 	t.s.Ended, st.Owed = "", true
+	st.Status, st.Before, st.Attempt = StepUndoing, st.Before+st.Attempt, 0
 	if t.s.Paused { // it is sent when the instance resumes
-		st.Status, st.Attempt, st.Due = StepUndoing, 0, max(t.clock(), 1)
+		st.Due = max(t.clock(), 1)
 		return true
 	}
 	t.sendUndo(s, st)
@@ -74,10 +106,10 @@ func (t *transition) unreadable(s *Step, st *StepState, err error) error {
 	return nil
 }
 
-// sent finds the step whose last command was sent under a name.
+// sent finds the step whose last command was sent under a name. A step that sends none has no name.
 func (t *transition) sent(as string) (*Step, *StepState) {
 	for _, s := range t.d.order {
-		if st := t.s.Steps[s.Path]; st != nil && st.SentAs == as {
+		if st := t.s.Steps[s.Path]; st != nil && st.SentAs == as && as != "" {
 			return s, st
 		}
 	}
@@ -171,6 +203,10 @@ func (t *transition) failed(s *Step, st *StepState, r Refusal) {
 
 // undoReply handles the answer to an undo.
 func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
+	if r.Outcome == OutcomeRefused && r.Unrecorded {
+		t.late(r, "another attempt may have had its effect, so the undo decides")
+		return
+	}
 	switch r.Outcome {
 	case OutcomeUndone, OutcomeRefused:
 		if r.Data != nil && !t.change(s, st, "Undo", func(any) { t.scope(s).replace(r.Data) }) {
@@ -221,13 +257,31 @@ func (t *transition) cannotUndo(s *Step, st *StepState, r *Reply) {
 	case overruled && !t.s.Back:
 		t.done(s, st, r)
 	case s.Pivot && !t.s.Forced:
-		t.event("turned forward", s.Path, "the pivot is done")
-		t.s.Back, t.s.Cause = false, nil
-		t.done(s, st, r)
+		t.pivotDone(s, st, r)
 	case s.NoUndo && !s.Pivot:
 		st.Status, st.Owed, st.Due = StepDone, false, 0
 		t.event("step.done", s.Path, "needs no undo")
 	default:
 		t.stuck(s.Path, st, "the participant cannot undo it")
 	}
+}
+
+// pivotDone turns forward again, unless something has been undone already, which is what a participant without records can lead to. A step
+// that was skipped stays so.
+func (t *transition) pivotDone(s *Step, st *StepState, r *Reply) {
+	undone := t.s.paths(func(o *StepState) bool {
+		return !o.Skip && (o.Status == StepUndone || o.Status == StepUndoing && o != st) || o.Status == StepReleased
+	})
+	if t.s.Back && len(undone) > 0 {
+		t.stuck(s.Path, st, "the pivot is done and cannot be undone, and step "+undone[0]+" is undone")
+		return
+	}
+	for _, o := range t.s.Steps {
+		if o.Status == StepUndone {
+			o.Status = StepSkipped
+		}
+	}
+	t.event("turned forward", s.Path, "the pivot is done")
+	t.s.Back, t.s.Cause = false, nil
+	t.done(s, st, r)
 }

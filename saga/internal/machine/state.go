@@ -117,6 +117,11 @@ type StepState struct {
 	Seen bool `json:"seen,omitzero"`
 	// Attempt counts the commands, or the undos, that were sent.
 	Attempt int `json:"attempt,omitzero"`
+	// Before is the number of the last command or undo that was sent under the same name before Attempt began from 1 again: an operator
+	// retried the command, or the step had another effect. What Attempt counts has the number Before + Attempt.
+	Before int `json:"before,omitzero"`
+	// Effects are the attempts of the command that its participant, which keeps no records, has said are done.
+	Effects []int `json:"effects,omitempty"`
 	// Due is when its time is up, or its next attempt begins; 0 means never.
 	Due time.Duration `json:"due,omitzero"`
 	// Since is when it was started. Asked is that too, or when an operator retried it, without the time of pauses.
@@ -212,7 +217,7 @@ func (s State) clone() State {
 	steps := make(map[string]*StepState, len(s.Steps))
 	for path, st := range s.Steps {
 		c := *st
-		c.Items = slices.Clone(st.Items)
+		c.Items, c.Effects = slices.Clone(st.Items), slices.Clone(st.Effects)
 		steps[path] = &c
 	}
 	s.Steps = steps
@@ -235,7 +240,7 @@ func (s *State) Expects(sentAs string, undo bool, attempt int) bool {
 		status = StepUndoing
 	}
 	return s.Ended == "" && (undo || !s.Back) && s.anyStep(func(st *StepState) bool {
-		return st.SentAs == sentAs && st.Status == status && st.Attempt == attempt
+		return st.SentAs == sentAs && st.Status == status && st.Before+st.Attempt == attempt
 	})
 }
 

@@ -31,6 +31,7 @@ type (
 		Receipt string
 	}
 	Stay    struct{ Nights int }
+	Weeks   struct{ Weeks int }
 	Booking struct{ ID string }
 )
 

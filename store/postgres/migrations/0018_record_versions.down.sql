@@ -1,0 +1,1 @@
+alter table {prefix}saga_records drop column schema_version;

@@ -1,0 +1,1 @@
+ALTER TABLE {prefix}saga_records DROP COLUMN schema_version;
