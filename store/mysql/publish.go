@@ -33,6 +33,10 @@ const (
 	sameTxSQL = `RELEASE SAVEPOINT postrider_begun`
 )
 
+// beginAnewSQL replaces the empty transaction that the driver has begun: the driver sets an isolation level in a round trip of its
+// own, and here it shares one with the limit. It names no chain and no release, since completion_type may ask for them.
+const beginAnewSQL = `ROLLBACK AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION`
+
 // AND CHAIN begins an empty transaction, which is rolled back with the *sql.Tx. Otherwise a statement of another goroutine that
 // still uses the *sql.Tx could run in between, as a transaction of its own, and be committed.
 const (
@@ -56,15 +60,20 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 }
 
 func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, error) {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err == nil {
-		limit, _ := s.limitsOf(idle)
-		if err = s.sequence(ctx, tx, limit, markTxSQL); err != nil {
-			_ = tx.Rollback() // err is the cause
-			return nil, s.cfg.explain("begin a transaction", err)
-		}
+	limit, _ := s.limitsOf(idle)
+	options, statements := &sql.TxOptions{Isolation: sql.LevelReadCommitted}, []string{limit, markTxSQL}
+	if s.server.mariaDB() {
+		options, statements = nil, []string{beginAnewSQL, limit, markTxSQL}
 	}
-	return tx, s.cfg.explain("begin a transaction", err)
+	tx, err := s.db.BeginTx(ctx, options)
+	if err != nil {
+		return nil, s.cfg.explain("begin a transaction", err)
+	}
+	if err = s.sequence(ctx, tx, statements...); err != nil {
+		_ = tx.Rollback() // err is the cause
+		return nil, s.cfg.explain("begin a transaction", err)
+	}
+	return tx, nil
 }
 
 // Commit implements store.Outbox, for a transaction that Begin has begun. Errors: store.ErrNoTransaction when tx is nil or has
