@@ -33,9 +33,9 @@ const (
 	sameTxSQL = `RELEASE SAVEPOINT postrider_begun`
 )
 
-// beginAnewSQL replaces the empty transaction that the driver has begun: the driver sets an isolation level in a round trip of its
+// beginAgainSQL replaces the empty transaction that the driver has begun: the driver sets an isolation level in a round trip of its
 // own, and here it shares one with the limit. It names no chain and no release, since completion_type may ask for them.
-const beginAnewSQL = `ROLLBACK AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION`
+const beginAgainSQL = `ROLLBACK AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION`
 
 // AND CHAIN begins an empty transaction, which is rolled back with the *sql.Tx. Otherwise a statement of another goroutine that
 // still uses the *sql.Tx could run in between, as a transaction of its own, and be committed.
@@ -63,7 +63,7 @@ func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, err
 	limit, _ := s.limitsOf(idle)
 	options, statements := &sql.TxOptions{Isolation: sql.LevelReadCommitted}, []string{limit, markTxSQL}
 	if s.server.mariaDB() {
-		options, statements = nil, []string{beginAnewSQL, limit, markTxSQL}
+		options, statements = nil, []string{beginAgainSQL, limit, markTxSQL}
 	}
 	tx, err := s.db.BeginTx(ctx, options)
 	if err != nil {
