@@ -77,7 +77,8 @@ func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, err
 }
 
 // Commit implements store.Outbox, for a transaction that Begin has begun. Errors: store.ErrNoTransaction when tx is nil or has
-// ended; those of the server, also when the server has already ended the transaction, as in a deadlock whose error was ignored.
+// ended; those of the server, also when the server has already ended the transaction, as in a deadlock whose error was ignored;
+// store.ErrUncertain.
 func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return store.ErrNoTransaction
@@ -92,15 +93,28 @@ func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 }
 
 // end executes statements, commits, and then restores the limit, so that the limit applies while locks are held. If a statement
-// fails, nothing is committed.
+// fails, nothing is committed. After the commit, nothing is an error any more: if ctx ends meanwhile, database/sql has the connection,
+// which keeps the limit as after Begin.
 func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error {
+	ctx, cancel := stored.WithGrace(ctx)
+	defer cancel()
 	_, unlimit := s.limits()
-	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, commitSQL, unlimit)...)
-	if err == nil {
-		_ = tx.Rollback() // already committed: an error is the connection's, which is not used again
-		s.leave(tx)
+	commit := []string{commitSQL}
+	if s.server.mariaDB() { // in one round trip
+		commit, statements, unlimit = append(statements, commitSQL, unlimit), nil, ""
 	}
-	return err
+	if err := s.sequence(ctx, tx, statements...); err != nil {
+		return err
+	}
+	if err := s.sequence(ctx, tx, commit...); err != nil {
+		return s.cfg.uncertain(err)
+	}
+	if unlimit != "" {
+		_, _ = tx.ExecContext(ctx, unlimit)
+	}
+	_ = tx.Rollback() // already committed: an error is the connection's, which is not used again
+	s.leave(tx)
+	return nil
 }
 
 var errEnded = errors.New("the transaction has ended; return the errors of its statements, and use none that commit")
