@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -113,6 +114,23 @@ func TestInTxRoundTrips(t *testing.T) {
 		return want(ctx, tx, 1, int(mysqlstore.DefaultIdleTimeout.Seconds()))
 	})
 	tx, err := db.BeginTx(t.Context(), nil) // the user's own, on the same connection
+	must(t, err)
+	must(t, want(t.Context(), tx, 0, 0))
+	must(t, tx.Rollback())
+	// A context that ends leaves the limit until the store's next transaction, and no isolation level.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = o.InTx(ctx, func(context.Context, *sql.Tx) error { cancel(); return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	tx, err = db.BeginTx(t.Context(), nil)
+	must(t, err)
+	limit := 0
+	must(t, tx.QueryRow(`SELECT @@SESSION.idle_transaction_timeout`).Scan(&limit))
+	must(t, want(t.Context(), tx, 0, limit))
+	must(t, tx.Rollback())
+	inTx(t, o)
+	tx, err = db.BeginTx(t.Context(), nil)
 	must(t, err)
 	must(t, want(t.Context(), tx, 0, 0))
 	must(t, tx.Rollback())

@@ -61,18 +61,17 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 
 // settleLimited is settleIn for a transaction that can end without another one, while no call uses the connection.
 func (s *Store) settleLimited(ctx context.Context, tx *limitedTx, name string, st store.Settlement) (released []string, err error) {
-	if tx.mu.TryLock() {
-		defer tx.mu.Unlock()
-		if tx.ended {
-			return nil, pgx.ErrTxClosed
-		}
-		if !tx.shared.Load() {
-			if released, err = s.settleIn(ctx, tx.Tx, name, st, commitOnly...); err == nil {
-				tx.end()
-			}
-			return released, err
-		}
+	alone, err := tx.endAlone(func(tx pgx.Tx) (err error) {
+		released, err = s.settleIn(ctx, tx, name, st, commitOnly...)
+		return err
+	})
+	if alone {
+		return released, err
 	}
+	if err := tx.enter(); err != nil {
+		return nil, err
+	}
+	defer tx.exit()
 	return s.settleIn(ctx, tx.Tx, name, st, commitAndBegin...)
 }
 

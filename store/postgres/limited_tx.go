@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,22 +15,39 @@ type limitedTx struct {
 	conn  poolConn
 	leave func()
 
-	// A goroutine may outlive its handler. Calls hold mu for reading, and the commit with a settlement for writing: after that, the
-	// connection has no transaction, and then it belongs to others.
-	mu    sync.RWMutex
+	// A goroutine may outlive its handler. The commit with a settlement holds mu: after that, the connection has no transaction, and then
+	// it belongs to others.
+	mu    sync.Mutex
+	calls int // in progress
 	ended bool
 	// shared says that somebody has the connection itself, and so needs no call of this transaction.
-	shared atomic.Bool
+	shared bool
 }
 
-// enter begins a call, which ends with mu.RUnlock.
+// enter begins a call.
 func (t *limitedTx) enter() error {
-	t.mu.RLock()
-	if !t.ended {
-		return nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return pgx.ErrTxClosed
 	}
-	t.mu.RUnlock()
-	return pgx.ErrTxClosed
+	t.calls++
+	return nil
+}
+
+// exit ends a call. The last one returns the connection of a transaction that has ended.
+func (t *limitedTx) exit() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls--
+	if t.ended && t.calls == 0 {
+		t.release()
+	}
+}
+
+func (t *limitedTx) release() {
+	t.conn.Release()
+	t.leave()
 }
 
 // Exec implements pgx.Tx.
@@ -39,7 +55,7 @@ func (t *limitedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.C
 	if err := t.enter(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	defer t.mu.RUnlock()
+	defer t.exit()
 	return t.Tx.Exec(ctx, sql, args...)
 }
 
@@ -48,7 +64,7 @@ func (t *limitedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
-	defer t.mu.RUnlock()
+	defer t.exit()
 	return t.Tx.Query(ctx, sql, args...)
 }
 
@@ -63,7 +79,7 @@ func (t *limitedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	defer t.mu.RUnlock()
+	defer t.exit()
 	return t.Tx.SendBatch(ctx, b)
 }
 
@@ -72,7 +88,7 @@ func (t *limitedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns 
 	if err := t.enter(); err != nil {
 		return 0, err
 	}
-	defer t.mu.RUnlock()
+	defer t.exit()
 	return t.Tx.CopyFrom(ctx, table, columns, rows)
 }
 
@@ -81,7 +97,7 @@ func (t *limitedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.Stat
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	defer t.mu.RUnlock()
+	defer t.exit()
 	return t.Tx.Prepare(ctx, name, sql)
 }
 
@@ -90,8 +106,8 @@ func (t *limitedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	defer t.mu.RUnlock()
-	t.shared.Store(true)
+	defer t.exit()
+	t.share()
 	return t.Tx.Begin(ctx)
 }
 
@@ -100,8 +116,8 @@ func (t *limitedTx) LargeObjects() pgx.LargeObjects {
 	if err := t.enter(); err != nil {
 		return closedTx(err).LargeObjects()
 	}
-	defer t.mu.RUnlock()
-	t.shared.Store(true)
+	defer t.exit()
+	t.share()
 	return t.Tx.LargeObjects()
 }
 
@@ -114,10 +130,14 @@ func closedTx(reason error) pgx.Tx {
 
 // Conn implements pgx.Tx.
 func (t *limitedTx) Conn() *pgx.Conn {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	t.shared.Store(true)
+	t.share()
 	return t.Tx.Conn()
+}
+
+func (t *limitedTx) share() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shared = true
 }
 
 // Commit implements pgx.Tx.
@@ -126,25 +146,32 @@ func (t *limitedTx) Commit(ctx context.Context) error { return t.endWith(ctx, pg
 // Rollback implements pgx.Tx.
 func (t *limitedTx) Rollback(ctx context.Context) error { return t.endWith(ctx, pgx.Tx.Rollback) }
 
-// endWith does not wait for calls in progress: pgx then closes the connection, which ends them.
+// endWith does not wait for calls in progress: pgx then closes the connection, which ends them unless they wait for something else.
 func (t *limitedTx) endWith(ctx context.Context, how func(pgx.Tx, context.Context) error) error {
 	if err := t.enter(); err != nil {
 		return err
 	}
+	defer t.exit()
 	err := how(t.Tx, ctx)
-	t.mu.RUnlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.end()
+	t.ended = true
 	return err
 }
 
-// end returns the connection. The caller holds mu for writing.
-func (t *limitedTx) end() {
-	if t.ended {
-		return
+// endAlone is endWith for a COMMIT that leaves nothing for pgx to end. It reports false, and does nothing, while others use the connection.
+func (t *limitedTx) endAlone(commit func(pgx.Tx) error) (alone bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.ended:
+		return true, pgx.ErrTxClosed
+	case t.shared || t.calls > 0:
+		return false, nil
 	}
-	t.ended = true
-	t.conn.Release()
-	t.leave()
+	if err = commit(t.Tx); err == nil {
+		t.ended = true
+		t.release()
+	}
+	return true, err
 }

@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -134,3 +136,101 @@ func TestCommitWhileAHandlerReads(t *testing.T) {
 		t.Errorf("%d effects, want 0", n)
 	}
 }
+
+// TestCommitThatFails: a statement fails in front of the COMMIT that was sent with it, or COMMIT itself. Nothing is committed, and the
+// connection goes on as if nothing had happened.
+func TestCommitThatFails(t *testing.T) {
+	t.Parallel()
+	h := setupHandled(t)
+	state := func() (pid int, settings string) {
+		must(t, h.pool.QueryRow(t.Context(), `select pg_backend_pid(), concat_ws(' ', current_setting('idle_in_transaction_session_timeout'),
+			current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('transaction_isolation'))`).Scan(&pid, &settings))
+		return pid, settings
+	}
+	_, err := h.pool.Exec(t.Context(), "alter table "+h.table+" add unique (id) deferrable initially deferred")
+	must(t, err)
+	pid, settings := state()
+	valid := h.lease.Token
+	for name, c := range map[string]struct {
+		want string
+		also func(tx pgx.Tx)
+	}{
+		"the lease is lost":      {"lease was lost", func(pgx.Tx) { h.lease.Token = "another" }},
+		"the handler has failed": {"an earlier statement of the transaction failed", func(tx pgx.Tx) { _, _ = tx.Exec(t.Context(), "select 1/0") }},
+		"the commit is refused": {"duplicate key", func(tx pgx.Tx) {
+			_, err := tx.Exec(t.Context(), h.effect(), "the commit is refused")
+			must(t, err)
+		}},
+	} {
+		if _, err := h.handle(t, name, c.also); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+		h.lease.Token = valid
+		if n := h.effects(t); n != 0 {
+			t.Errorf("%s: %d effects, want 0", name, n)
+		}
+		if p, s := state(); p != pid || s != settings {
+			t.Errorf("%s: connection %d with %s, want %d with %s", name, p, s, pid, settings)
+		}
+	}
+	_, err = h.handle(t, "goes on", func(pgx.Tx) {})
+	must(t, err)
+	if p, s := state(); p != pid || s != settings {
+		t.Errorf("after a commit: connection %d with %s, want %d with %s", p, s, pid, settings)
+	}
+}
+
+// TestRollbackWhileAHandlerCopies: a goroutine of a handler copies rows that do not come. The relay can go on nevertheless, and the
+// connection is returned when the goroutine ends.
+func TestRollbackWhileAHandlerCopies(t *testing.T) {
+	t.Parallel()
+	h := setupHandled(t)
+	tx, err := h.BeginLimited(t.Context(), 0)
+	must(t, err)
+	rows := &rowsThatWait{asked: make(chan struct{}), come: make(chan struct{})}
+	copied := make(chan error, 1)
+	go func() {
+		table := strings.Split(strings.ReplaceAll(h.table, `"`, ""), ".")
+		_, err := tx.CopyFrom(context.Background(), table, []string{"id"}, rows)
+		copied <- err
+	}()
+	select {
+	case <-rows.asked:
+	case err := <-copied:
+		t.Fatal(err)
+	}
+	rolledBack := make(chan struct{})
+	go func() {
+		defer close(rolledBack)
+		_ = h.Rollback(t.Context(), tx) // the connection is busy
+	}()
+	select {
+	case <-rolledBack:
+	case <-time.After(patience):
+		t.Error("the rollback waits for the handler")
+	}
+	close(rows.come)
+	if err := <-copied; err == nil {
+		t.Error("copied")
+	}
+	if n := h.effects(t); n != 0 {
+		t.Errorf("%d effects, want 0", n)
+	}
+}
+
+// rowsThatWait is one row.
+type rowsThatWait struct{ asked, come chan struct{} }
+
+func (r *rowsThatWait) Next() bool {
+	select {
+	case <-r.asked:
+		return false
+	default:
+	}
+	close(r.asked)
+	<-r.come
+	return true
+}
+
+func (r *rowsThatWait) Values() ([]any, error) { return []any{"copied"}, nil }
+func (r *rowsThatWait) Err() error             { return nil }
