@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -146,17 +147,25 @@ func (t *limitedTx) Commit(ctx context.Context) error { return t.endWith(ctx, pg
 // Rollback implements pgx.Tx.
 func (t *limitedTx) Rollback(ctx context.Context) error { return t.endWith(ctx, pgx.Tx.Rollback) }
 
-// endWith does not wait for calls in progress: pgx then closes the connection, which ends them unless they wait for something else.
+var errInUse = errors.New("a call of this transaction is still in progress; its connection was closed")
+
+// endWith does not wait for calls in progress, which may wait for something else than the server, and pgx allows nothing beside them: closing
+// the network connection ends them, and the transaction. The last one returns the connection to the pool, which drops it.
 func (t *limitedTx) endWith(ctx context.Context, how func(pgx.Tx, context.Context) error) error {
-	if err := t.enter(); err != nil {
-		return err
-	}
-	defer t.exit()
-	err := how(t.Tx, ctx)
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	if t.ended {
+		t.mu.Unlock()
+		return pgx.ErrTxClosed
+	}
 	t.ended = true
-	return err
+	inUse := t.calls > 0
+	t.calls++
+	t.mu.Unlock()
+	defer t.exit()
+	if inUse {
+		return errors.Join(errInUse, t.conn.Conn().PgConn().Conn().Close())
+	}
+	return how(t.Tx, ctx)
 }
 
 // endAlone is endWith for a COMMIT that leaves nothing for pgx to end. It reports false, and does nothing, while others use the connection.
