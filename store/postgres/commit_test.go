@@ -101,6 +101,28 @@ func TestContextEndsWhileTheServerCommits(t *testing.T) {
 	}
 }
 
+// TestCommitAfterTheContextHasEnded ends the transaction: a pool with one connection has it again.
+func TestCommitAfterTheContextHasEnded(t *testing.T) {
+	t.Parallel()
+	b := cloned(t, dsn(t), postgres.Config{}, 1)
+	db := openDB(t, "pgx", b.dsn, 1)
+	on := b.SQL(db)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		tx, err := b.Begin(t.Context())
+		must(t, err)
+		if err := b.Commit(ended, tx); !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUncertain) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+		other, err := on.Begin(t.Context())
+		must(t, err)
+		if err := on.Commit(ended, other); !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUncertain) {
+			t.Errorf("database/sql: got %v, want context.Canceled", err)
+		}
+	}
+}
+
 // TestAnswerToTheCommitIsLost: the caller is told that nobody knows, and the message is there.
 func TestAnswerToTheCommitIsLost(t *testing.T) {
 	t.Parallel()

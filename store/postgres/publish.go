@@ -47,12 +47,12 @@ func (s *Store) Commit(ctx context.Context, tx pgx.Tx) error {
 	if tx == nil {
 		return store.ErrNoTransaction
 	}
-	if err := ctx.Err(); err != nil {
-		return translate("commit", err)
-	}
-	ctx, cancel := stored.WithGrace(ctx)
+	longer, cancel := stored.WithGrace(ctx)
 	defer cancel()
-	return translate("commit", uncertain(tx.Commit(ctx)))
+	if err := ctx.Err(); err != nil {
+		return errors.Join(translate("commit", err), s.Rollback(longer, tx))
+	}
+	return translate("commit", uncertain(tx.Commit(longer)))
 }
 
 // Rollback implements store.Outbox.

@@ -51,7 +51,7 @@ func (s *SQLStore) Commit(ctx context.Context, tx *sql.Tx) error {
 		return store.ErrNoTransaction
 	}
 	if err := ctx.Err(); err != nil {
-		return translate("commit", err)
+		return errors.Join(translate("commit", err), s.Rollback(ctx, tx))
 	}
 	return translate("commit", uncertain(tx.Commit()))
 }
