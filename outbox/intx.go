@@ -27,8 +27,9 @@ import (
 // once.
 //
 // If do returns an error or panics, or the commit fails, the transaction is rolled back and the AfterRollback hooks run.
-// Errors: that of do, joined with that of the rollback if it failed too; those of the store. When the connection breaks
-// during the commit, it is unknown whether the commit took effect; this is an error of the store too.
+// Errors: that of do, joined with that of the rollback if it failed too; that of ctx, if it has ended when do returns; those of the
+// store. After an error, nothing was committed, and InTx can be called again. The exception is store.ErrUncertain: the connection broke
+// during the commit, or the commit took much longer than ctx, and it is unknown whether it took effect.
 func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx Tx) error) ([]string, error) {
 	begin := o.store.Begin
 	if p, ok := o.store.(store.TxPipeliner[Tx]); ok {
@@ -61,6 +62,9 @@ func (o *Outbox[Tx]) InTx(ctx context.Context, do func(ctx context.Context, tx T
 // commit removes messages that savepoints may have undone from the result, and commits.
 func (o *Outbox[Tx]) commit(ctx context.Context, t *transaction[Tx]) error {
 	t.end()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("commit transaction: %w", err)
+	}
 	if len(t.ids) > 0 && (t.nested || o.hasAfterCommit) {
 		written, err := o.store.Written(ctx, t.tx, t.ids)
 		if err != nil {

@@ -182,7 +182,7 @@ func TestInTxRollsBackWhenTheContextHasEnded(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	requireStrings(t, "calls", b.store.calls, "Begin", "Written", "Commit", "Rollback")
+	requireStrings(t, "calls", b.store.calls, "Begin", "Rollback")
 	requireStrings(t, "AfterRollback", h.rolledBack, "a")
 }
 

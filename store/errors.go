@@ -35,6 +35,9 @@ var ErrRepartitioned = errors.New("the number of partitions was changed while th
 var (
 	// ErrNoTransaction is returned when Publish is given no transaction, or one that has ended.
 	ErrNoTransaction = errors.New("publish needs an open transaction: pass the one of the business change, or use InTx")
+	// ErrUncertain: COMMIT was sent and its answer did not come, e.g. because the connection broke. Before you run the transaction again,
+	// look whether it took effect, or make the second run harmless.
+	ErrUncertain = errors.New("it is not known whether the transaction was committed")
 	// ErrUndone: the database has rolled back, or may have rolled back, a whole transaction on its own, as MySQL does in
 	// a deadlock, and SQLite when a write is interrupted. Later statements could run outside the transaction.
 	// Transactor.Savepoint returns it.

@@ -9,7 +9,8 @@ import (
 // Outbox writes messages in a transaction of type Tx: pgx.Tx with store/postgres, *sql.Tx with its SQL method, store/mysql and
 // store/sqlite, *memory.Tx with store/memory.
 type Outbox[Tx any] interface {
-	// Begin, Commit and Rollback serve outbox.Outbox.InTx. Rollback after Commit is harmless.
+	// Begin, Commit and Rollback serve outbox.Outbox.InTx. Rollback after Commit is harmless. When Commit returns an error, nothing was
+	// committed, unless the error is ErrUncertain. Once COMMIT was sent, it goes on for some seconds if ctx ends.
 	Begin(ctx context.Context) (Tx, error)
 	Commit(ctx context.Context, tx Tx) error
 	Rollback(ctx context.Context, tx Tx) error

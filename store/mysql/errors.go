@@ -52,6 +52,16 @@ func (c Config) storable(err error) error {
 	return err
 }
 
+// uncertain adds store.ErrUncertain to the error of statements with COMMIT, unless they were not sent or the server refused them. A server
+// that ends a statement may have executed the COMMIT in it.
+func (c Config) uncertain(err error) error {
+	code := c.ErrorCode(err)
+	if errors.Is(err, sql.ErrTxDone) || code != 0 && !slices.Contains(ofServer[:], code) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", store.ErrUncertain, err)
+}
+
 // inTransaction explains an error of a statement in a user's transaction.
 func (s *Store) inTransaction(doing string, err error) error {
 	if errors.Is(err, sql.ErrTxDone) {

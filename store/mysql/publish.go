@@ -33,6 +33,10 @@ const (
 	sameTxSQL = `RELEASE SAVEPOINT postrider_begun`
 )
 
+// beginAgainSQL replaces the empty transaction that the driver has begun: the driver sets an isolation level in a round trip of its
+// own, and here it shares one with the limit. It names no chain and no release, since completion_type may ask for them.
+const beginAgainSQL = `ROLLBACK AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION`
+
 // AND CHAIN begins an empty transaction, which is rolled back with the *sql.Tx. Otherwise a statement of another goroutine that
 // still uses the *sql.Tx could run in between, as a transaction of its own, and be committed.
 const (
@@ -56,19 +60,25 @@ func (s *Store) Begin(ctx context.Context) (*sql.Tx, error) {
 }
 
 func (s *Store) beginIdle(ctx context.Context, idle time.Duration) (*sql.Tx, error) {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err == nil {
-		limit, _ := s.limitsOf(idle)
-		if err = s.sequence(ctx, tx, limit, markTxSQL); err != nil {
-			_ = tx.Rollback() // err is the cause
-			return nil, s.cfg.explain("begin a transaction", err)
-		}
+	limit, _ := s.limitsOf(idle)
+	options, statements := &sql.TxOptions{Isolation: sql.LevelReadCommitted}, []string{limit, markTxSQL}
+	if s.server.mariaDB() {
+		options, statements = nil, []string{beginAgainSQL, limit, markTxSQL}
 	}
-	return tx, s.cfg.explain("begin a transaction", err)
+	tx, err := s.db.BeginTx(ctx, options)
+	if err != nil {
+		return nil, s.cfg.explain("begin a transaction", err)
+	}
+	if err = s.sequence(ctx, tx, statements...); err != nil {
+		_ = tx.Rollback() // err is the cause
+		return nil, s.cfg.explain("begin a transaction", err)
+	}
+	return tx, nil
 }
 
 // Commit implements store.Outbox, for a transaction that Begin has begun. Errors: store.ErrNoTransaction when tx is nil or has
-// ended; those of the server, also when the server has already ended the transaction, as in a deadlock whose error was ignored.
+// ended; those of the server, also when the server has already ended the transaction, as in a deadlock whose error was ignored;
+// store.ErrUncertain.
 func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return store.ErrNoTransaction
@@ -83,15 +93,28 @@ func (s *Store) Commit(ctx context.Context, tx *sql.Tx) error {
 }
 
 // end executes statements, commits, and then restores the limit, so that the limit applies while locks are held. If a statement
-// fails, nothing is committed.
+// fails, nothing is committed. After the commit, nothing is an error any more: if ctx ends meanwhile, database/sql has the connection,
+// which keeps the limit as after Begin.
 func (s *Store) end(ctx context.Context, tx *sql.Tx, statements ...string) error {
+	ctx, cancel := stored.WithGrace(ctx)
+	defer cancel()
 	_, unlimit := s.limits()
-	err := s.sequence(context.WithoutCancel(ctx), tx, append(statements, commitSQL, unlimit)...)
-	if err == nil {
-		_ = tx.Rollback() // already committed: an error is the connection's, which is not used again
-		s.leave(tx)
+	commit := []string{commitSQL}
+	if s.server.mariaDB() { // in one round trip
+		commit, statements, unlimit = append(statements, commitSQL, unlimit), nil, ""
 	}
-	return err
+	if err := s.sequence(ctx, tx, statements...); err != nil {
+		return err
+	}
+	if err := s.sequence(ctx, tx, commit...); err != nil {
+		return s.cfg.uncertain(err)
+	}
+	if unlimit != "" {
+		_, _ = tx.ExecContext(ctx, unlimit)
+	}
+	_ = tx.Rollback() // already committed: an error is the connection's, which is not used again
+	s.leave(tx)
+	return nil
 }
 
 var errEnded = errors.New("the transaction has ended; return the errors of its statements, and use none that commit")

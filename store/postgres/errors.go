@@ -31,6 +31,8 @@ const (
 	deadlockDetected      = "40P01"
 	lockNotAvailable      = "55P03"
 	queryCanceled         = "57014"
+	adminShutdown         = "57P01"
+	crashShutdown         = "57P02"
 	failedTransaction     = "25P02"
 	idleTooLong           = "25P03"
 	transactionTooLong    = "25P04"
@@ -56,6 +58,20 @@ func code(err error) string {
 		return e.SQLState()
 	}
 	return ""
+}
+
+// uncertain adds store.ErrUncertain to the error of a COMMIT, unless it was not sent or the server refused it. Class 08 is about
+// connections, e.g. a pooler's to the server; after the others, the server ends. For an answer that is lost, pgx may return ErrConnClosed,
+// which it calls safe to retry.
+func uncertain(err error) error {
+	c := code(err)
+	switch {
+	case err == nil, pgconn.SafeToRetry(err) && !errors.Is(err, pgconn.ErrConnClosed), c != "" && !strings.HasPrefix(c, "08") && c != adminShutdown && c != crashShutdown:
+		return err
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone), errors.Is(err, pgx.ErrTxCommitRollback):
+		return err
+	}
+	return fmt.Errorf("%w: %w", store.ErrUncertain, err)
 }
 
 // translate adds the operation to an error and, where a user can act on it, what to do.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -166,38 +165,6 @@ func (b *bundle) spread(t *testing.T, n int) {
 			select i %% 8, gen_random_uuid()::text, 'orders', 'order/' || i, 'order.placed', 'payload'
 			from generate_series(1, 1000) as i`, b.table("log")))
 	}
-}
-
-// lease leases all partitions for a relay.
-func (b *bundle) lease(t *testing.T, name string) []store.Lease {
-	t.Helper()
-	return b.leaseAll(t, name)
-}
-
-func (b *bundle) leaseAll(t testing.TB, name string) []store.Lease {
-	t.Helper()
-	n, err := b.Partitions(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	leases, err := b.Acquire(context.Background(), name, store.Owner{ID: "owner-of-" + name}, acquire(all...))
-	if err != nil || len(leases) != n {
-		t.Fatalf("leased %+v, %v", leases, err)
-	}
-	return leases
-}
-
-// acquire requests the leases of partitions.
-func acquire(partitions ...int) store.AcquireRequest {
-	req := store.AcquireRequest{TTL: time.Hour}
-	for _, p := range partitions {
-		req.Claims = append(req.Claims, store.LeaseClaim{Partition: p, Token: store.NewToken()})
-	}
-	return req
 }
 
 // TestMaxBytesBoundsWhatIsRead: if rows are far larger than earlier ones, not all of them are read only to be discarded.

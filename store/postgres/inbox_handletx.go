@@ -51,13 +51,39 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 	if tx == nil {
 		return nil, store.ErrNoTransaction
 	}
-	// In every case: after a commit, this ends the empty transaction that follows.
+	// In every case: after a commit, this ends the empty transaction that may follow.
 	defer func() { _ = s.Rollback(context.WithoutCancel(ctx), tx) }()
-	return s.settleIn(ctx, tx, name, st)
+	if t, ok := tx.(*limitedTx); ok {
+		return s.settleLimited(ctx, t, name, st)
+	}
+	return s.settleIn(ctx, tx, name, st, commitAndBegin...)
 }
 
-// settleIn settles and commits the transaction of a connection, and begins an empty one.
-func (s *Store) settleIn(ctx context.Context, tx batcher, name string, st store.Settlement) (released []string, err error) {
+// settleLimited is settleIn for a transaction that can end without another one, while no call uses the connection.
+func (s *Store) settleLimited(ctx context.Context, tx *limitedTx, name string, st store.Settlement) (released []string, err error) {
+	alone, err := tx.endAlone(func(tx pgx.Tx) (err error) {
+		released, err = s.settleIn(ctx, tx, name, st, commitOnly...)
+		return err
+	})
+	if alone {
+		return released, err
+	}
+	if err := tx.enter(); err != nil {
+		return nil, err
+	}
+	defer tx.exit()
+	return s.settleIn(ctx, tx.Tx, name, st, commitAndBegin...)
+}
+
+// If pgx is still to end what it began, an empty transaction follows the commit: without it, a late statement of a handler would be
+// executed by itself, and the server would warn.
+var (
+	commitOnly     = []step{{sql: "commit"}}
+	commitAndBegin = []step{{sql: "commit"}, {sql: "begin"}}
+)
+
+// settleIn settles in the transaction of a connection and commits it.
+func (s *Store) settleIn(ctx context.Context, tx batcher, name string, st store.Settlement, commit ...step) (released []string, err error) {
 	n, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -78,9 +104,7 @@ func (s *Store) settleIn(ctx context.Context, tx batcher, name string, st store.
 		}
 	}
 	steps := append([]step{{sql: s.sql.txPlan}}, settle...)
-	steps = append(steps, step{sql: "commit"},
-		step{sql: "begin"}) // pgx ends what it began; without this, the server would warn
-	err = runSteps(ctx, tx, steps)
+	err = runSteps(ctx, tx, append(steps, commit...))
 	if errors.Is(err, errNotNext) {
 		err = store.ErrLeaseLost
 	}

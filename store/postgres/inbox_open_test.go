@@ -31,13 +31,6 @@ func eachMode(t *testing.T, f func(t *testing.T, b *bundle)) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestTransactionBegunWithAClaim(t *testing.T) {
 	eachMode(t, func(t *testing.T, b *bundle) {
 		ctx := t.Context()

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,7 +56,12 @@ func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...
 	for _, q := range queries {
 		batch.Queue(q.sql, q.args...)
 	}
-	results := s.pool.SendBatch(ctx, batch)
+	conn, err := s.pool.acquire(ctx)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	results := conn.Conn().SendBatch(ctx, batch)
 	_, err = results.Exec()
 	for i := 0; i < len(queries) && err == nil; i++ {
 		err = queries[i].read(results)
@@ -65,7 +69,7 @@ func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
 	}
-	tx := &limitedTx{Tx: results.Tx(), leave: leave}
+	tx := &limitedTx{Tx: results.Tx(), conn: conn, leave: leave}
 	if err != nil {
 		return nil, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
 	}
@@ -79,28 +83,10 @@ func (s *Store) place(ctx context.Context) (leave func(), err error) {
 	}
 	select {
 	case s.places <- struct{}{}:
-		return sync.OnceFunc(func() { <-s.places }), nil
+		return func() { <-s.places }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// limitedTx is a transaction that occupies one of the places until it ends.
-type limitedTx struct {
-	pgx.Tx
-	leave func()
-}
-
-// Commit implements pgx.Tx.
-func (t *limitedTx) Commit(ctx context.Context) error {
-	defer t.leave()
-	return t.Tx.Commit(ctx)
-}
-
-// Rollback implements pgx.Tx.
-func (t *limitedTx) Rollback(ctx context.Context) error {
-	defer t.leave()
-	return t.Tx.Rollback(ctx)
 }
 
 // BeginLimited implements store.TxLimiter. Since database/sql begins a transaction on its own, the limit takes another round

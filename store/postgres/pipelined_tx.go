@@ -95,9 +95,7 @@ func (t *pipelinedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 func (t *pipelinedTx) LargeObjects() pgx.LargeObjects {
 	tx, err := t.stopWaiting(t.context)
 	if err != nil {
-		never := &pgx.Batch{}
-		never.BeginTx(t.begin)
-		tx = pgx.FailedBatchResults(never, err).Tx() // closed
+		tx = closedTx(err)
 	}
 	return tx.LargeObjects()
 }

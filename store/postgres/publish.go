@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -41,12 +42,17 @@ func (s *Store) BeginPipelined(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// Commit implements store.Outbox. Errors: store.ErrNoTransaction.
+// Commit implements store.Outbox. Errors: store.ErrNoTransaction, store.ErrUncertain.
 func (s *Store) Commit(ctx context.Context, tx pgx.Tx) error {
 	if tx == nil {
 		return store.ErrNoTransaction
 	}
-	return translate("commit", tx.Commit(ctx))
+	longer, cancel := stored.WithGrace(ctx)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return errors.Join(translate("commit", err), s.Rollback(longer, tx))
+	}
+	return translate("commit", uncertain(tx.Commit(longer)))
 }
 
 // Rollback implements store.Outbox.

@@ -19,6 +19,7 @@ import (
 	_ "github.com/lib/pq"
 
 	"github.com/postrider/postrider/internal/servertest"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/postgres"
 )
 
@@ -280,4 +281,43 @@ func one[T any](t testing.TB, q interface {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return v
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lease leases all partitions for a relay.
+func (b *bundle) lease(t *testing.T, name string) []store.Lease {
+	t.Helper()
+	return b.leaseAll(t, name)
+}
+
+func (b *bundle) leaseAll(t testing.TB, name string) []store.Lease {
+	t.Helper()
+	n, err := b.Partitions(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	leases, err := b.Acquire(context.Background(), name, store.Owner{ID: "owner-of-" + name}, acquire(all...))
+	if err != nil || len(leases) != n {
+		t.Fatalf("leased %+v, %v", leases, err)
+	}
+	return leases
+}
+
+// acquire requests the leases of partitions.
+func acquire(partitions ...int) store.AcquireRequest {
+	req := store.AcquireRequest{TTL: time.Hour}
+	for _, p := range partitions {
+		req.Claims = append(req.Claims, store.LeaseClaim{Partition: p, Token: store.NewToken()})
+	}
+	return req
 }

@@ -44,12 +44,16 @@ func (s *SQLStore) Begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, translate("begin", err)
 }
 
-// Commit implements store.Outbox. Errors: store.ErrNoTransaction.
-func (s *SQLStore) Commit(_ context.Context, tx *sql.Tx) error {
+// Commit implements store.Outbox. Errors: store.ErrNoTransaction, store.ErrUncertain. Drivers cut COMMIT off when the context of Begin
+// ends.
+func (s *SQLStore) Commit(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return store.ErrNoTransaction
 	}
-	return translate("commit", tx.Commit())
+	if err := ctx.Err(); err != nil {
+		return errors.Join(translate("commit", err), s.Rollback(ctx, tx))
+	}
+	return translate("commit", uncertain(tx.Commit()))
 }
 
 // Rollback implements store.Outbox.

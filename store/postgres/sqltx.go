@@ -86,7 +86,7 @@ func (s *SQLTxStore) CommitSettled(ctx context.Context, tx *sql.Tx, name string,
 	defer func() { _ = s.Rollback(context.WithoutCancel(ctx), tx) }() // in every case, as in Store.CommitSettled
 	var settleErr error
 	err = c.(*sqlConn).held.Raw(func(any) error {
-		released, settleErr = s.settleIn(ctx, c.(*sqlConn).conn, name, st)
+		released, settleErr = s.settleIn(ctx, c.(*sqlConn).conn, name, st, commitAndBegin...)
 		return nil // the connection stays in use
 	})
 	return released, errors.Join(settleErr, translate("commit with a settlement for relay "+name, err))

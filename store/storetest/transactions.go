@@ -17,6 +17,7 @@ var transactionTests = []test{
 	{name: "CommitMakesMessagesVisible", run: commitMakesMessagesVisible},
 	{name: "RollbackLeavesNothing", run: rollbackLeavesNothing},
 	{name: "RollbackToSavepointUndoesOnlyWhatFollowed", run: rollbackToSavepoint, statements: true},
+	{name: "ContextEndsDuringTheCommit", run: contextEndsDuringTheCommit},
 	{name: "PublishedReturnsWhatTheTransactionWrote", run: publishedReturnsWhatWasWritten},
 	{name: "PublishedInTxReturnsWhatIsNotSentYet", run: publishedInTx, statements: true},
 	{name: "InsertNeedsAnOpenTransaction", run: insertNeedsAnOpenTransaction},
