@@ -162,14 +162,15 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ende
 	return ended, err
 }
 
-// parkOrDeadLetter parks or dead-letters a message, by its fate. A dead letter that would hold a key that is held already must not let later
-// messages pass it: the message is queued with its key's parked ones, and dead-lettered at its turn.
+// parkOrDeadLetter parks or dead-letters a message, by its fate. With HoldKey, nothing of a key passes its open dead letter: if the key is
+// held already, the message is queued with the parked ones, and dead-lettered at its turn. One that precedes those by its version is
+// dead-lettered at once, since they wait for that version.
 func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
 	f, key := it.fate, it.msg.Key
 	req := store.ParkRequest{Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(time.Now()), Cause: f.cause}
-	hold := f.dead && !f.discarded && t.cfg.OnDead == relay.HoldKey && !it.ahead
+	hold, isHeld := f.dead && !f.discarded && t.cfg.OnDead == relay.HoldKey, t.held[key]
 	switch {
-	case hold && t.held[key]:
+	case hold && isHeld && !it.ahead:
 		t.ends[it] = parkedFailed
 		req.Message, req.Reason, req.Cause = withDead(req.Message, f), store.ParkFailed, f.reason+": "+f.cause
 	case f.dead:
@@ -177,10 +178,10 @@ func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
 		if f.discarded {
 			t.ends[it] = discarded
 		}
-		req.Dead = &store.DeadRequest{Reason: f.reason, Hold: hold, Discarded: f.discarded}
+		req.Dead = &store.DeadRequest{Reason: f.reason, Hold: hold && !isHeld, Discarded: f.discarded}
 	default:
 		t.ends[it] = parkedFailed
 	}
 	t.failed = append(t.failed, req)
-	t.held[key] = t.held[key] || req.HoldsKey()
+	t.held[key] = isHeld || req.HoldsKey()
 }

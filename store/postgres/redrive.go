@@ -50,8 +50,10 @@ where ($1::text = '' or state = $1::text) and id < $2::int8 order by id desc lim
 	// outcomeSQL counts the messages of redrive $1, of dead letters with numbers above $2 that were not erased: all, those that are
 	// parked again, those of them that have failed since, and those that were dead-lettered again.
 	outcomeSQL = `
-select count(*), count(p.seq), count(p.seq) filter (where p.attempts > 0), count(*) filter (where exists (
-	select 1 from {dead} l where l.relay = d.relay and l.partition = d.partition and l.seq = d.seq and l.number > d.number))
+select count(*), count(p.seq), count(p.seq) filter (where p.attempts > 0), (
+	select count(*) from {dead} d
+	where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8 and d.type <> '` + store.ErasedType + `' and exists (
+		select 1 from {dead} l where l.relay = d.relay and l.partition = d.partition and l.seq = d.seq and l.number > d.number))
 from {dead} d left join {parked} p on p.relay = d.relay and p.partition = d.partition and p.seq = d.seq and p.redrives = d.redrives + 1
 where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8 and d.type <> '` + store.ErasedType + `'`
 
