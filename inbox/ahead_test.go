@@ -18,6 +18,17 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
+// publishVersions publishes messages of one key with these versions, which are their IDs too.
+func publishVersions(t *testing.T, b *memorybroker.Broker, versions ...int64) {
+	t.Helper()
+	for _, v := range versions {
+		m := &postrider.Message{ID: fmt.Sprint(v), Type: "t", Topic: "t", Source: "s", Key: "k", Time: time.Now(), Payload: []byte("{}"), AggregateVersion: v}
+		if err := errors.Join(b.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestDeadLetterAheadOfItsKey: version 2, for which version 3 waits, is dead at once, so that somebody can repair it. If nothing holds the
 // key by then, it does.
 func TestDeadLetterAheadOfItsKey(t *testing.T) {
@@ -25,14 +36,6 @@ func TestDeadLetterAheadOfItsKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, b := memory.New(memory.Config{}), newBroker(t)
-				publish := func(versions ...int64) {
-					for _, v := range versions {
-						m := &postrider.Message{ID: fmt.Sprint(v), Type: "t", Topic: "t", Source: "s", Key: "k", Time: time.Now(), Payload: []byte("{}"), AggregateVersion: v}
-						if err := errors.Join(b.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
-							t.Fatal(err)
-						}
-					}
-				}
 				repaired := false
 				var handled []string
 				startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{OnDead: relay.HoldKey, Versions: &inbox.VersionGuard{WaitFor: 24 * time.Hour}},
@@ -49,12 +52,12 @@ func TestDeadLetterAheadOfItsKey(t *testing.T) {
 						handled = append(handled, m.ID)
 						return nil
 					})
-				publish(1, 3)
+				publishVersions(t, b, 1, 3)
 				time.Sleep(time.Minute)
-				publish(2)
+				publishVersions(t, b, 2)
 				time.Sleep(time.Minute)
 				if skipped {
-					publish(4)
+					publishVersions(t, b, 4)
 					time.Sleep(time.Minute)
 				}
 				dead := deadletter.New(s)
