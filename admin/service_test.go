@@ -48,16 +48,16 @@ func addDead(t *testing.T, s *memory.Store, n int) {
 	ctx := t.Context()
 	tx, err := s.Begin(ctx)
 	must(t, err)
-	var dead []store.DeadLetterRequest
+	var dead []store.ParkRequest
 	for range n {
 		id := postrider.NewID()
-		dead = append(dead, store.DeadLetterRequest{Reason: "refused", Cause: "card " + secret + " refused", Message: &postrider.Message{
+		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: "card " + secret + " refused", Message: &postrider.Message{
 			ID: id, Type: "order.placed", Topic: "orders", Source: "test", Time: time.Now(), Key: "order/" + id[30:],
 			Headers: map[string]string{"authorization": secret, "trace": "1"},
 			Payload: fmt.Appendf(nil, `{"number": 42, "card": {"no": "%s"}, "items": [{"sku": "A", "note": "%[1]s"}]}`, secret),
 		}})
 	}
-	must(t, s.DeadLetter(ctx, tx, "view", dead, false))
+	must(t, s.Park(ctx, tx, "view", dead))
 	must(t, s.Commit(ctx, tx))
 }
 

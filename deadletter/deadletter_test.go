@@ -25,14 +25,14 @@ func withDead(t testing.TB, cfg memory.Config, n int) *memory.Store {
 	ctx, s := t.Context(), memory.New(cfg)
 	tx, err := s.Begin(ctx)
 	must(t, err)
-	var dead []store.DeadLetterRequest
+	var dead []store.ParkRequest
 	for i := range n {
-		dead = append(dead, store.DeadLetterRequest{Reason: "refused", Cause: fmt.Sprintf("order %d is unknown", i), Message: &postrider.Message{
+		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: fmt.Sprintf("order %d is unknown", i), Message: &postrider.Message{
 			ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "test", Time: time.Unix(0, 0), Payload: []byte(`{}`),
 		}})
 	}
 	must(t, s.Enroll(ctx, "view"))
-	must(t, s.DeadLetter(ctx, tx, "view", dead, false))
+	must(t, s.Park(ctx, tx, "view", dead))
 	must(t, s.Commit(ctx, tx))
 	return s
 }

@@ -86,7 +86,7 @@ func (g *guarded) allow(r *store.Redrive, n store.Redriven, now time.Time) int {
 			return 1
 		case n.Failing+n.Dead > 0:
 			g.Stopped = store.StoppedFirst
-		case r.Done-n.Parked-n.Dead > 0:
+		case n.Delivered() > 0:
 			g.Passed = true
 		case blocked:
 			g.Stopped = store.StoppedWaiting
@@ -95,7 +95,7 @@ func (g *guarded) allow(r *store.Redrive, n store.Redriven, now time.Time) int {
 			return 0
 		}
 	}
-	if g.Made, g.Failed = max(0, r.Done-g.DoneBefore-untried), n.Failing+n.Dead; g.StopAt > 0 && g.Made >= stopFrom && float64(g.Failed) > g.StopAt*float64(g.Made) {
+	if g.Made, g.Failed = max(0, n.Found-untried), n.Failing+n.Dead; g.StopAt > 0 && g.Made >= stopFrom && float64(g.Failed) > g.StopAt*float64(g.Made) {
 		g.Stopped = store.StoppedLimit
 		return 0
 	}
@@ -169,7 +169,7 @@ func (s Store) ContinueRedrive(ctx context.Context, id int64, by string) (store.
 		if err != nil {
 			return false, err
 		}
-		g.DoneBefore, g.After, g.SentAt = r.Done, r.Position, now
+		g.After, g.SentAt = r.Position, now
 		g.Passed, g.Stopped, g.Made, g.Failed, g.ContinuedBy = true, "", 0, 0, stored.Text(by)
 		r.NextAt, r.Guard = now, &g.RedriveGuard
 		return true, g.put(ctx, w)

@@ -27,11 +27,14 @@ type judgedWriter struct {
 	says judged
 }
 
-func (j judgedWriter) Redriven(_ context.Context, _, after int64) (store.Redriven, error) {
+func (j judgedWriter) Redriven(ctx context.Context, id, after int64) (store.Redriven, error) {
+	found, err := j.Writer.Redriven(ctx, id, after)
+	n := *j.says.n
 	if after > 0 {
-		return *j.says.later, nil
+		n = *j.says.later
 	}
-	return *j.says.n, nil
+	n.Found = found.Found
+	return n, err
 }
 
 // guarded starts a redrive of n dead letters. step makes its next step when its time has come.

@@ -42,7 +42,7 @@ type Purge struct {
 	StartedAt      time.Time `json:"started_at"`
 	// EndedAt is zero if it was interrupted; a further purge removes what is left.
 	EndedAt time.Time `json:"ended_at,omitzero"`
-	// Removed counts the dead letters that are gone. Kept counts those whose messages the log still has.
+	// Removed counts the dead letters that are gone. Kept counts those whose messages the log still has, or a redrive on record has sent back.
 	Removed int64 `json:"removed"`
 	Kept    int64 `json:"kept"`
 }
@@ -75,7 +75,7 @@ func (s Store) CountPurge(ctx context.Context, p PurgePlan) (n int64, err error)
 
 // Purge removes resolved dead letters with their edits, in transactions of up to 1,000, and records it. It calls progress, unless
 // nil, after each. Dead letters of relays whose messages the log still has are kept: they say that the messages are not to be
-// delivered from there. With an error it returns the purge too: what was removed is on record. Errors: legalhold.ErrHeld.
+// delivered from there. So are those of messages that a redrive on record has sent back: it counts by them. With an error it returns the purge too: what was removed is on record. Errors: legalhold.ErrHeld.
 func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) (p Purge, err error) {
 	if err := plan.validate(); err != nil {
 		return p, err

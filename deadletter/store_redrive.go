@@ -201,8 +201,10 @@ func (s Store) ShowRedrive(ctx context.Context, id int64) (r store.Redrive, err 
 		if err != nil {
 			return err
 		}
-		delivered := max(0, r.Done-n.Parked-n.Dead) // a step may have been taken in between
-		r.Outcome = &store.RedriveOutcome{Delivered: delivered, Waiting: n.Parked, Failing: n.Failing, Failed: n.Dead}
+		r.Outcome = &store.RedriveOutcome{
+			Delivered: n.Delivered(), Waiting: n.Parked, Failing: n.Failing, Failed: n.Dead,
+			Unknown: max(0, r.Done-n.Found), // a step may have been taken in between
+		}
 		return withGuard(ctx, read, &r)
 	})
 	return r, err

@@ -23,7 +23,7 @@ func (b between) Redrive(_ context.Context, id int64) (store.Redrive, error) {
 }
 
 func (b between) Redriven(context.Context, int64, int64) (store.Redriven, error) {
-	return store.Redriven{Parked: 199, Dead: 1}, nil
+	return store.Redriven{Found: 200, Parked: 199, Dead: 1}, nil
 }
 
 func (b between) ListRecords(context.Context, store.RecordQuery) ([]store.Record, error) {

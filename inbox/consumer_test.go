@@ -18,6 +18,7 @@ import (
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/pause"
+	"github.com/postrider/postrider/store"
 	"github.com/postrider/postrider/store/memory"
 )
 
@@ -52,13 +53,13 @@ func startedFrom(t *testing.T, b *memorybroker.Broker, cfg inbox.ConsumerConfig,
 }
 
 // startedOn is started on a store.
-func startedOn(t *testing.T, s *memory.Store, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+func startedOn(t *testing.T, s store.Inbox[*memory.Tx], b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
 	t.Helper()
 	source.Group, source.Topics, source.Partitions = "view", []string{"t"}, 1
 	return run(t, s, b, source, cfg, h)
 }
 
-func run(t *testing.T, s *memory.Store, b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+func run(t *testing.T, s store.Inbox[*memory.Tx], b *memorybroker.Broker, source memorybroker.SubscriberConfig, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
 	t.Helper()
 	subscriber, err := b.Subscriber(source)
 	if err != nil {

@@ -111,9 +111,10 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 		}
 		if !goesAhead {
 			t.ends[it] = parkedQueued
-			t.parked = append(t.parked, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
+			t.failed = append(t.failed, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
 			return nil
 		}
+		it.ahead = true
 	}
 	if it.fate == nil {
 		if it.begun.IsZero() {
@@ -129,7 +130,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 		case ctx.Err() != nil:
 			return err
 		case t.how == alone:
-			t.failed = err
+			t.failure = err
 			return err
 		case t.how == together:
 			return oneFailed(err) // the error will recur in the second run, and count then
@@ -161,26 +162,26 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ende
 	return ended, err
 }
 
-// parkOrDeadLetter adds a message to the transaction's parked or dead messages, by its fate.
+// parkOrDeadLetter parks or dead-letters a message, by its fate. With HoldKey, nothing of a key passes its open dead letter: if the key is
+// held already, the message is queued with the parked ones, and dead-lettered at its turn. One that precedes those by its version is
+// dead-lettered at once, since they wait for that version.
 func (t *transaction[Tx]) parkOrDeadLetter(it *item) {
-	f, now := it.fate, time.Now()
-	if f.dead {
+	f, key := it.fate, it.msg.Key
+	req := store.ParkRequest{Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(time.Now()), Cause: f.cause}
+	hold, isHeld := f.dead && !f.discarded && t.cfg.OnDead == relay.HoldKey, t.held[key]
+	switch {
+	case hold && isHeld && !it.ahead:
+		t.ends[it] = parkedFailed
+		req.Message, req.Reason, req.Cause = withDead(req.Message, f), store.ParkFailed, f.reason+": "+f.cause
+	case f.dead:
 		t.ends[it] = deadLettered
-		t.dead = append(t.dead, store.DeadLetterRequest{
-			Message: it.stamped(), Reason: f.reason, Cause: f.cause, Attempts: it.attempts(now), Discarded: f.discarded,
-		})
 		if f.discarded {
 			t.ends[it] = discarded
-			return
 		}
-		if t.cfg.OnDead == relay.HoldKey {
-			t.held[it.msg.Key] = it.msg.Key != ""
-		}
-		return
+		req.Dead = &store.DeadRequest{Reason: f.reason, Hold: hold && !isHeld, Discarded: f.discarded}
+	default:
+		t.ends[it] = parkedFailed
 	}
-	t.ends[it] = parkedFailed
-	t.parked = append(t.parked, store.ParkRequest{
-		Message: it.stamped(), Reason: f.park, After: f.after, Attempts: it.attempts(now), Cause: f.cause,
-	})
-	t.held[it.msg.Key] = it.msg.Key != ""
+	t.failed = append(t.failed, req)
+	t.held[key] = isHeld || req.HoldsKey()
 }

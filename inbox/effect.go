@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -165,7 +164,7 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 	for i := range parked {
 		p := parked[i].Message
 		p.Attempt = parked[i].Attempts + 1
-		if p.AggregateVersion > 0 && p.AggregateVersion < m.AggregateVersion &&
+		if parked[i].Reason != store.ParkFailed && p.AggregateVersion > 0 && p.AggregateVersion < m.AggregateVersion &&
 			(earliest == nil || p.AggregateVersion < earliest.AggregateVersion) {
 			earliest = p
 		}
@@ -176,12 +175,7 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 // processOne removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
 // message has not been consumed.
 func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) error {
-	if m.Headers[PositionHeader] != "" {
-		copied := *m
-		copied.Headers = maps.Clone(m.Headers)
-		delete(copied.Headers, PositionHeader)
-		m = &copied
-	}
+	m = withoutOwnHeaders(m)
 	txCtx, err := c.messageContext(ctx, restored(m))
 	if err != nil {
 		return err

@@ -44,21 +44,23 @@ func (c *Consumer[Tx]) logSuppressed(n int) {
 // logEnd logs a message that had no effect: one that is dead or discarded, and at debug level a duplicate and one that was skipped.
 func (c *Consumer[Tx]) logEnd(it *item, e end) {
 	level, text := slog.LevelDebug, ""
-	switch e {
-	case deadLettered:
+	switch {
+	case e == deadLettered:
 		level, text = slog.LevelError, "message is dead"
-	case discarded:
+	case e == parkedFailed && it.fate.dead:
+		level, text = slog.LevelWarn, "message failed, and is dead after those of its key that are parked before it"
+	case e == discarded:
 		level, text = slog.LevelWarn, "message is discarded"
-	case duplicate:
+	case e == duplicate:
 		text = "message is a duplicate"
-	case skipped:
+	case e == skipped:
 		text = "message is skipped"
 	}
 	if text == "" || !c.cfg.Logger.Enabled(c.life, level) {
 		return
 	}
 	fields := append([]any{"consumer", c.cfg.Name}, attempt.LogFields(it.msg, it.msg.Key)...)
-	if e == deadLettered || e == discarded {
+	if level > slog.LevelDebug {
 		fields = append(fields, "attempts", len(it.failures), "reason", it.fate.reason, "cause", attempt.FirstLine(it.fate.cause))
 	}
 	c.cfg.Logger.Log(c.life, level, text, fields...)

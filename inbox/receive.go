@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -178,17 +177,11 @@ func (it *item) stamped() *postrider.Message {
 	if it.delivery.Position == (postrider.Position{}) {
 		return it.msg
 	}
-	m := *it.msg
-	m.Headers = maps.Clone(m.Headers)
-	if m.Headers == nil {
-		m.Headers = make(map[string]string, 1)
-	}
 	text, err := json.Marshal(it.delivery.Position)
 	if err != nil {
 		panic(err) // text and numbers always marshal
 	}
-	m.Headers[PositionHeader] = string(text)
-	return &m
+	return withHeader(it.msg, PositionHeader, string(text))
 }
 
 // extendLoop extends the broker's wait for messages in memory, at a third of AckWait.

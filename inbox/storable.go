@@ -26,6 +26,9 @@ const (
 	// PositionHeader holds the position in the source, as JSON: {"Epoch":"…","Partition":"…","Offset":42,"Mark":"…"}. Epoch is
 	// postrider.Position.Incarnation.
 	PositionHeader = "postrider-position"
+	// DeadHeader says of a message that is queued in its held key why it is dead-lettered at its turn, as JSON: {"reason":"…","cause":"…"}.
+	// After a redrive, it has no effect.
+	DeadHeader = "postrider-dead"
 )
 
 // schemaVersion is the name of a schema version in the OriginalHeader.
@@ -35,7 +38,7 @@ const schemaVersion = "schema_version"
 const headerPrefix = "header "
 
 // ownHeaders are read only by this package. If an incoming message has one, it is kept in the OriginalHeader.
-var ownHeaders = []string{OriginalHeader, PositionHeader}
+var ownHeaders = []string{OriginalHeader, PositionHeader, DeadHeader}
 
 // boundedText is a text field whose length some databases limit.
 type boundedText struct {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
 
@@ -25,16 +24,15 @@ type result struct {
 // transaction is a running transaction.
 type transaction[Tx any] struct {
 	*Consumer[Tx]
-	tx     Tx
-	ends   map[*item]end
-	parked []store.ParkRequest
-	dead   []store.DeadLetterRequest
-	held   map[string]bool // keys that are held, or will be
-	how    sharing
-	begun  time.Time
-	done   int   // messages processed so far
-	effect bool  // a handler has run
-	failed error // its error, if it was alone in the transaction
+	tx      Tx
+	ends    map[*item]end
+	failed  []store.ParkRequest // messages to park or dead-letter, in the order of receipt
+	held    map[string]bool     // keys that are held, or will be
+	how     sharing
+	begun   time.Time
+	done    int   // messages processed so far
+	effect  bool  // a handler has run
+	failure error // its error, if it was alone in the transaction
 	// replaced, if not nil, is the passage in which the log turned out to be another incarnation.
 	replaced *passage
 }
@@ -104,7 +102,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		c.size.slow.Store(time.Since(t.begun) > time.Duration(t.done)*slowHandler)
 	}
 	if err != nil {
-		res = result{err: err, failed: t.failed}
+		res = result{err: err, failed: t.failure}
 		if errors.Is(err, errNoTime) {
 			res.cut = slices.Index(batch, fresh[t.done])
 		}
@@ -210,18 +208,13 @@ func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*ite
 	return fresh, nil
 }
 
-// writeFailed writes the parked and dead messages. A dead message that holds its key is written before the messages queued
-// after it.
+// writeFailed parks and dead-letters messages, in the order of receipt: so they are handled in it, whatever operators do in between.
 func (t *transaction[Tx]) writeFailed(ctx context.Context) error {
-	if len(t.dead) > 0 {
-		if err := t.store.DeadLetter(ctx, t.tx, t.cfg.Name, t.dead, t.cfg.OnDead == relay.HoldKey); err != nil {
-			return fmt.Errorf("write dead letters: %w", err)
-		}
+	if len(t.failed) == 0 {
+		return nil
 	}
-	if len(t.parked) > 0 {
-		if err := t.store.Park(ctx, t.tx, t.cfg.Name, t.parked); err != nil {
-			return fmt.Errorf("park: %w", err)
-		}
+	if err := t.store.Park(ctx, t.tx, t.cfg.Name, t.failed); err != nil {
+		return fmt.Errorf("park or dead-letter: %w", err)
 	}
 	return nil
 }

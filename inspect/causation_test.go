@@ -247,7 +247,7 @@ func TestCausationOfACopy(t *testing.T) {
 	b.must(b.Enroll(t.Context(), "view"))
 	tx, err := b.Begin(t.Context())
 	b.must(err)
-	b.must(b.DeadLetter(t.Context(), tx, "view", []store.DeadLetterRequest{{Reason: "refused", Message: caused("received", "elsewhere")}}, false))
+	b.must(b.Park(t.Context(), tx, "view", []store.ParkRequest{{Dead: &store.DeadRequest{Reason: "refused"}, Message: caused("received", "elsewhere")}}))
 	b.must(b.Commit(t.Context(), tx))
 	c := b.find("received", inspect.CausationSearch{}, source("shop", b))
 	if c.Message.DeadLetter != 1 || !slices.Equal(reasons(c), []inspect.GapReason{inspect.GapRetention, inspect.GapCauseNotFound}) {

@@ -134,7 +134,7 @@ func (h *handling) attempt(ctx context.Context, it *item) error {
 		h.done++
 		return nil
 	case it.Message.err != nil:
-		return postrider.Dead(postrider.Undecodable, it.Message.err)
+		return notHandled(it.Message.err)
 	case it.Refused != nil:
 		return it.Refused
 	case it.Message.foreign:

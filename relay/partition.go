@@ -47,7 +47,7 @@ type message struct {
 	partition *partition
 	// foreign: the filter in effect takes the message's topic, but this process is not configured for it.
 	foreign bool
-	// err says why the stored row is not a message.
+	// err is store.Entry.Err.
 	err error
 	// parkedFor and reason are copied from the entry.
 	parkedFor time.Duration

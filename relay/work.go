@@ -151,6 +151,14 @@ func (r *Relay) callContext(batch []*item) (context.Context, func()) {
 	}
 }
 
+// notHandled returns the outcome of a message that is not handed over for a reason, store.Entry.Err.
+func notHandled(reason error) error {
+	if postrider.OutcomeOf(reason).Kind == postrider.DeadLettered {
+		return reason
+	}
+	return postrider.Dead(postrider.Undecodable, reason)
+}
+
 func undecodable(batch []*item) bool {
 	for _, it := range batch {
 		if it.Message.err != nil {
@@ -170,7 +178,7 @@ func (r *Relay) callDecodable(ctx context.Context, batch []*item) []error {
 	for i, it := range batch {
 		switch {
 		case it.Message.err != nil:
-			errs[i] = postrider.Dead(postrider.Undecodable, it.Message.err)
+			errs[i] = notHandled(it.Message.err)
 			if it.Key != "" && r.cfg.OnDead == HoldKey {
 				stopped = it
 			}

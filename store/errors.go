@@ -44,6 +44,9 @@ var (
 	ErrUndone = errors.New("the whole transaction was rolled back")
 )
 
+// ErrKeyHeld: a dead letter was to hold a key that is held already. Run the transaction again: others may have held it since it began.
+var ErrKeyHeld = errors.New("the key is held already")
+
 // ErrPassing: the database cannot do it now, for a reason that may pass, such as a full disk. Settled.Failed has it if the settlement may
 // have been applied nevertheless, or may be later.
 var ErrPassing = errors.New("the database cannot do this now")

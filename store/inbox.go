@@ -127,47 +127,55 @@ type Parker[Tx any] interface {
 	Enroll(ctx context.Context, consumer string) error
 	// HeldAmong returns the given keys that are held for consumer, in any order.
 	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)
-	// Park parks messages, in the order given, after those of the same key that are already parked. If a message's key is
-	// not held yet, it is held from now on with this message as its blocking message, due After from now; if it is held,
-	// the held key does not change. A message without a key is itself due After from now. Errors: ErrUnstorable.
-	Park(ctx context.Context, tx Tx, consumer string, parked []ParkRequest) error
-	// DeadLetter dead-letters messages. With hold, the key of each message, if it has one that is not held yet, is held until
-	// an operator decides about that dead letter. Errors: ErrUnstorable.
-	DeadLetter(ctx context.Context, tx Tx, consumer string, dead []DeadLetterRequest, hold bool) error
+	// Park parks or dead-letters messages that failed, in the order given: the sequences of a key rise in it, after those that are parked
+	// already. If the key of a message to park is not held yet, it is held from now on with this message as its blocking
+	// message, due After from now; if it is held, the held key does not change. A message without a key is itself due After from now.
+	// Errors: ErrUnstorable; ErrKeyHeld. After an error, the transaction must be rolled back.
+	Park(ctx context.Context, tx Tx, consumer string, failed []ParkRequest) error
 	// Take removes a parked message, identified by its Sequence, Key and ID. It waits for another open transaction that
 	// takes or settles the message. Process the message in the same transaction.
 	Take(ctx context.Context, tx Tx, consumer string, m *postrider.Message) (TakeResult, error)
 }
 
-// ParkRequest is a message to park.
+// ParkRequest is a message to park or, with Dead, to dead-letter.
 type ParkRequest struct {
 	Message *postrider.Message
-	Reason  ParkReason
+	// Dead, unless nil, says how the message is dead-lettered. Reason and After are not used then.
+	Dead   *DeadRequest
+	Reason ParkReason
 	// After is the time until it is due; it is ignored for a message parked under a held key.
 	After time.Duration
 	// Attempts are the attempts so far, oldest first. They become the message's history, which keeps the last 20 entries;
 	// the last cause becomes that of the held key.
 	Attempts []FailedAttempt
-	// Cause says why it is parked, if that is not the last attempt's cause. It becomes the cause of the held key, and a
-	// history entry that is not an attempt. Up to 4,000 bytes.
+	// Cause, of up to 4,000 bytes, is the cause of a dead letter. Of a parked message it says why it is parked, if that is not the last
+	// attempt's cause: it becomes the cause of the held key, and a history entry that is not an attempt.
 	Cause string
 }
 
 // Why is the cause of the key that the message holds.
 func (p *ParkRequest) Why() string {
+	if p.Dead != nil {
+		return p.Dead.Reason + ": " + p.Cause
+	}
 	if n := len(p.Attempts); p.Cause == "" && n > 0 {
 		return p.Attempts[n-1].Cause
 	}
 	return p.Cause
 }
 
-// DeadLetterRequest is a message to dead-letter.
-type DeadLetterRequest struct {
-	Message *postrider.Message
-	// Reason is short and the same for similar failures; Cause is the failure of the last attempt, up to 4,000 bytes.
-	Reason, Cause string
-	// Attempts are the attempts so far, oldest first, as in ParkRequest.
-	Attempts []FailedAttempt
+// HoldsKey reports whether the message's key is held from now on, unless it is held already.
+func (p *ParkRequest) HoldsKey() bool {
+	return p.Message.Key != "" && (p.Dead == nil || p.Dead.Hold && !p.Dead.Discarded)
+}
+
+// DeadRequest says how a message is dead-lettered.
+type DeadRequest struct {
+	// Reason is short and the same for similar failures.
+	Reason string
+	// Hold: the message's key, if it has one, is held until an operator decides about the dead letter. A dead letter cannot hold a key
+	// that is held already, for messages before it: ErrKeyHeld. Park it as ParkFailed instead, and it is dead-lettered at its turn.
+	Hold bool
 	// Discarded is as in DeadOutcome; such a message does not hold its key.
 	Discarded bool
 }

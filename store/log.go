@@ -108,7 +108,7 @@ type Entry struct {
 	ParkedFor time.Duration
 	// Err says why the stored row cannot be read as a message. Message then holds what could be read (at least Sequence and
 	// Key), and the message is dead-lettered. The relay itself checks the limits of Message.Validate. The times of Message are
-	// in the years 1 to 9999.
+	// in the years 1 to 9999. An error of postrider.Dead has its reason; that of others is postrider.Undecodable.
 	Err error
 }
 

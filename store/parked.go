@@ -65,5 +65,6 @@ const (
 	ParkReturned  ParkReason = "returned"  // its process stopped, or handed over the partition, before working on it
 	ParkAlone     ParkReason = "alone"     // it was committed late and shared a transaction with a message that failed
 	ParkReplayed  ParkReason = "replayed"  // an operator replayed it
+	ParkFailed    ParkReason = "failed"    // a consumer's; it is queued in its held key, and dead-lettered at its turn
 	ParkDead      ParkReason = "dead"      // of a held key only: its blocking message was dead-lettered, and an operator decides
 )

@@ -51,11 +51,10 @@ type RedriveGuard struct {
 	// SentAt is when a message was sent last; Passed says that others may follow the first one.
 	SentAt time.Time `json:"sent_at,omitzero"`
 	Passed bool      `json:"passed,omitempty"`
-	// Made and Failed count the first attempts that StopAt is about. Those of the first DoneBefore messages, of dead letters with numbers
-	// up to After, no longer count: ContinuedBy let the redrive continue after them.
+	// Made and Failed count the first attempts that StopAt is about. Those of dead letters with numbers up to After no longer count:
+	// ContinuedBy let the redrive continue after them.
 	Made        int64  `json:"made,omitempty"`
 	Failed      int64  `json:"failed,omitempty"`
-	DoneBefore  int64  `json:"done_before,omitempty"`
 	After       int64  `json:"after,omitempty"`
 	ContinuedBy string `json:"continued_by,omitempty"`
 	// Stopped says why a running redrive sends nothing until it is continued or cancelled; "" while it is not stopped.
@@ -100,14 +99,21 @@ const MaxRedriveFailures = 20
 // RedriveOutcome counts the messages that a redrive has sent back by what happened to them.
 type RedriveOutcome struct {
 	// Delivered are done, Waiting are parked, Failed have been dead-lettered again. Failing are those of Waiting that failed at least once.
+	// Of the Unknown ones, nothing says what happened: they were erased, or what was kept of their relay was removed.
 	Delivered int64 `json:"delivered"`
 	Waiting   int64 `json:"waiting"`
 	Failing   int64 `json:"failing,omitempty"`
 	Failed    int64 `json:"failed"`
+	Unknown   int64 `json:"unknown,omitempty"`
 }
 
-// Redriven counts messages of a redrive: those that are parked, those of them that failed since, and those that were dead-lettered again.
-type Redriven struct{ Parked, Failing, Dead int64 }
+// Redriven counts messages of a redrive: those whose dead letters are there and were not erased, those of them that are parked, those of the
+// parked ones that failed since, and those that were dead-lettered again.
+type Redriven struct{ Found, Parked, Failing, Dead int64 }
+
+// Delivered counts the messages that are neither parked nor dead letters again, though the dead letter that was redriven is there. A
+// message without one may be anything.
+func (n Redriven) Delivered() int64 { return max(0, n.Found-n.Parked-n.Dead) }
 
 // PurgeRedrives is how many ended redrives a store removes in one call of Maintainer, about once a minute.
 const PurgeRedrives = 1_000

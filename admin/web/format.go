@@ -302,7 +302,8 @@ func parkReason(r any) string {
 		store.ParkHeld: "Queued after the blocking message of its key", store.ParkDelayed: "Delayed until its time",
 		store.ParkSlow: "Takes longer than usual", store.ParkUnhandled: "No handler or route takes it", store.ParkRedriven: "Redriven",
 		store.ParkReturned: "Its process stopped before working on it", store.ParkReplayed: "Replayed",
-		store.ParkAlone: "Committed late, with a message that failed", store.ParkDead: "Its blocking message is a dead letter",
+		store.ParkFailed: "Queued in its key, then dead-lettered",
+		store.ParkAlone:  "Committed late, with a message that failed", store.ParkDead: "Its blocking message is a dead letter",
 	}[store.ParkReason(fmt.Sprint(r))]
 	if text == "" {
 		return visible(r)

@@ -27,7 +27,7 @@ func TestParkReasons(t *testing.T) {
 	t.Parallel()
 	for _, r := range []store.ParkReason{
 		store.ParkRetry, store.ParkSnoozed, store.ParkHeld, store.ParkDelayed, store.ParkSlow, store.ParkUnhandled, store.ParkRedriven,
-		store.ParkReturned, store.ParkAlone, store.ParkReplayed, store.ParkDead,
+		store.ParkReturned, store.ParkAlone, store.ParkReplayed, store.ParkFailed, store.ParkDead,
 	} {
 		if text := parkReason(r); text == string(r) {
 			t.Errorf("%s has no text", r)

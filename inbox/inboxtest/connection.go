@@ -313,22 +313,13 @@ func (l *connection[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys
 	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
 }
 
-func (l *connection[Tx]) Park(ctx context.Context, tx Tx, name string, parked []store.ParkRequest) error {
-	for _, p := range parked {
+func (l *connection[Tx]) Park(ctx context.Context, tx Tx, name string, failed []store.ParkRequest) error {
+	for _, p := range failed {
 		if l.cannotStore(p.Message) {
 			return fmt.Errorf("park: %w", store.ErrUnstorable)
 		}
 	}
-	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, parked) })
-}
-
-func (l *connection[Tx]) DeadLetter(ctx context.Context, tx Tx, name string, dead []store.DeadLetterRequest, hold bool) error {
-	for _, d := range dead {
-		if l.cannotStore(d.Message) {
-			return fmt.Errorf("dead-letter: %w", store.ErrUnstorable)
-		}
-	}
-	return onlyWithin(l, "DeadLetter", tx, func() error { return l.Store.DeadLetter(ctx, tx, name, dead, hold) })
+	return onlyWithin(l, "Park", tx, func() error { return l.Store.Park(ctx, tx, name, failed) })
 }
 
 func (l *connection[Tx]) cannotStore(m *postrider.Message) bool {

@@ -110,7 +110,7 @@ func storeFails[Tx any](w *world[Tx]) {
 // parkingFails makes the operations that park and retry messages fail twice.
 func parkingFails[Tx any](w *world[Tx]) {
 	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
-		for _, step := range []string{"Park", "DeadLetter", "Take", "Settle", "Due", "Heartbeat", "Acquire"} {
+		for _, step := range []string{"Park", "Take", "Settle", "Due", "Heartbeat", "Acquire"} {
 			for _, done := range []bool{false, true} {
 				before := w.effects()
 				var left atomic.Int64
@@ -157,7 +157,7 @@ func nothingAcknowledged[Tx any](w *world[Tx]) {
 	p := w.start(setting[Tx]{
 		cfg: inbox.ConsumerConfig{MaxAttempts: 1},
 		fault: func(op string, _ bool) error {
-			if op == "DeadLetter" && away.Load() {
+			if op == "Park" && away.Load() {
 				return errCut
 			}
 			return nil

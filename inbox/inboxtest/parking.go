@@ -25,6 +25,7 @@ func parkingScenarios[Tx any]() []scenario[Tx] {
 		{"PoliciesApplyToTheirTypes", policies[Tx]},
 		{"RedriveRunsThisConsumerAndIsNotSwallowed", redriveRuns[Tx]},
 		{"DeadHeadHoldsItsKeyIfAsked", deadHeadHolds[Tx]},
+		{"FailedMessageOfAHeldKeyWaitsForItsTurn", failedAtItsTurn[Tx]},
 		{"OperatorsDecideAboutHeldKeys", operatorsDecide[Tx]},
 		{"UnhandledWaitsForAProcessThatKnowsIt", unhandledWaits[Tx]},
 		{"UnhandledIsPassedOverIfAsked", unhandledSkipped[Tx]},

@@ -47,7 +47,7 @@ var steps = []step{
 	{"inbox", "inbox.Handler"},
 	{"inbox", "store.TxSettler.CommitSettled"},
 	{"inbox", "store.Parker.Park"},
-	{"inbox", "store.Parker.DeadLetter"},
+	{"inbox", "store.Log.Due"},
 	{"inbox", "postrider.Settler.Ack"},
 }
 

@@ -85,7 +85,7 @@ func TestGrantsOfARelayAndAConsumer(t *testing.T) {
 	message := &postrider.Message{ID: "m", Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}
 	tx, err := c.Begin(ctx)
 	must(t, err)
-	must(t, c.DeadLetter(ctx, tx, "c", []store.DeadLetterRequest{{Message: message, Reason: "refused"}}, false))
+	must(t, c.Park(ctx, tx, "c", []store.ParkRequest{{Message: message, Dead: &store.DeadRequest{Reason: "refused"}}}))
 	must(t, c.Commit(ctx, tx))
 	denied(t, db, "SELECT payload FROM postrider_log", "DROP TABLE postrider_log")
 }
@@ -100,7 +100,7 @@ func TestGrantsOfOperatorsAndViewers(t *testing.T) {
 	must(t, err)
 	for _, id := range []string{"a", "b"} {
 		m := &postrider.Message{ID: id, Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}"), Headers: map[string]string{"a": "b"}}
-		must(t, owner.DeadLetter(ctx, tx, "c", []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false))
+		must(t, owner.Park(ctx, tx, "c", []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}}}))
 	}
 	must(t, owner.Commit(ctx, tx))
 	for _, what := range []string{"viewer", "operator"} {

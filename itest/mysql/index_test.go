@@ -71,7 +71,7 @@ func fillParkedAndDead(t *testing.T, s *mysqlstore.Store) {
 	tx, err := s.Begin(t.Context())
 	must(t, err)
 	var parked []store.ParkRequest
-	var dead []store.DeadLetterRequest
+	var dead []store.ParkRequest
 	for n := range 100 {
 		p := &postrider.Message{ID: fmt.Sprintf("parked-%d", n), Type: "t"}
 		p.FillDefaults("test", time.Now())
@@ -81,10 +81,10 @@ func fillParkedAndDead(t *testing.T, s *mysqlstore.Store) {
 		parked = append(parked, store.ParkRequest{Message: keyed, Reason: store.ParkRetry, After: time.Hour})
 		m := &postrider.Message{ID: fmt.Sprintf("dead-%d", n), Type: "t"}
 		m.FillDefaults("test", time.Now())
-		dead = append(dead, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "no"})
+		dead = append(dead, store.ParkRequest{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no"})
 	}
 	must(t, s.Park(t.Context(), tx, "view", parked))
-	must(t, s.DeadLetter(t.Context(), tx, "view", dead, false))
+	must(t, s.Park(t.Context(), tx, "view", dead))
 	must(t, s.Commit(t.Context(), tx))
 }
 

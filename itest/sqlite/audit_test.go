@@ -22,7 +22,7 @@ func TestNoActionWithoutItsRecord(t *testing.T) {
 	tx, err := s.Begin(ctx)
 	must(t, err)
 	m := &postrider.Message{ID: "m-1", Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}
-	must(t, s.DeadLetter(ctx, tx, "view", []store.DeadLetterRequest{{Message: m, Reason: "refused", Cause: "no"}}, false))
+	must(t, s.Park(ctx, tx, "view", []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no"}}))
 	must(t, s.Commit(ctx, tx))
 
 	_, err = db.ExecContext(ctx, "CREATE TRIGGER full BEFORE INSERT ON postrider_audit BEGIN SELECT RAISE(ABORT, 'the audit is full'); END")

@@ -255,9 +255,11 @@ func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []s
 
 // Park implements store.Parker.
 func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []store.ParkRequest) error {
-	keys := make([]string, len(list))
-	for i, p := range list {
-		keys[i] = p.Message.Key
+	var keys []string
+	for i := range list {
+		if list[i].HoldsKey() {
+			keys = append(keys, list[i].Message.Key)
+		}
 	}
 	slices.Sort(keys) // in one order, so that two calls cannot wait for each other
 	_, err := inTx(ctx, s, "Park", tx, func(*database) (struct{}, error) {
@@ -267,27 +269,52 @@ func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []store.
 				return struct{}{}, err
 			}
 		}
+		holds := make(map[string]bool)
+		for i := range list {
+			p := &list[i]
+			if key := p.Message.Key; p.HoldsKey() {
+				if p.Dead != nil && (holds[key] || tx.heldFor(consumer, key)) {
+					return struct{}{}, fmt.Errorf("dead-letter message %s: %w", p.Message.ID, store.ErrKeyHeld)
+				}
+				holds[key] = true
+			}
+		}
 		for _, p := range list {
-			m := clone(p.Message)
-			tx.write(lock{keyHeld, consumer, m.Key}, nil, func(db *database, _ time.Time) {
-				set, row := db.newParked(consumer, m, p.Attempts, called)
-				row.reason, row.waits = p.Reason, m.Key != ""
-				row.history = remember(row.history, 0, called, p.Cause)
-				if !row.waits {
-					row.dueAt = called.Add(p.After)
-				}
-				set.put(row)
-				if row.waits && set.held[m.Key] == nil {
-					set.hold(store.HeldKey{
-						Key: m.Key, Sequence: row.msg.Sequence, Reason: p.Reason, Cause: p.Why(),
-						Attempts: row.attempts, After: p.After,
-					}, called)
-				}
-			})
+			m, l := clone(p.Message), lock{}
+			if p.Dead == nil || p.HoldsKey() {
+				l = lock{keyHeld, consumer, m.Key}
+			}
+			tx.write(l, nil, func(db *database, _ time.Time) { db.park(consumer, m, &p, called) })
 		}
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// park parks or dead-letters a message of a consumer.
+func (db *database) park(consumer string, m *postrider.Message, p *store.ParkRequest, at time.Time) {
+	set, row := db.newParked(consumer, m, p.Attempts, at)
+	if d := p.Dead; d != nil {
+		dead := db.deadLetter(consumer, postrider.PartitionOf(m.Key, m.ID, len(db.log)), row, d.Reason, p.Cause, row.attempts, at)
+		if d.Discarded {
+			dead.close(store.DeadDiscarded, consumer, d.Reason, at)
+		}
+	} else {
+		row.reason, row.waits = p.Reason, m.Key != ""
+		row.history = remember(row.history, 0, at, p.Cause)
+		if !row.waits {
+			row.dueAt = at.Add(p.After)
+		}
+		set.put(row)
+	}
+	if !p.HoldsKey() || set.held[m.Key] != nil {
+		return
+	}
+	h := store.HeldKey{Key: m.Key, Sequence: m.Sequence, Reason: p.Reason, Cause: p.Why(), Attempts: row.attempts, After: p.After}
+	if p.Dead != nil {
+		h.Reason, h.UntilDecided = store.ParkDead, true
+	}
+	set.hold(h, at)
 }
 
 func (tx *Tx) acquireKey(consumer, key string) error {
@@ -307,44 +334,6 @@ func (db *database) newParked(consumer string, m *postrider.Message, attempts []
 		row.history = remember(row.history, i+1, at.Add(-a.Ago), a.Cause)
 	}
 	return db.relay(consumer).parked[postrider.PartitionOf(m.Key, m.ID, len(db.log))], row
-}
-
-// DeadLetter implements store.Parker.
-func (s *Store) DeadLetter(ctx context.Context, tx *Tx, consumer string, list []store.DeadLetterRequest, hold bool) error {
-	keys := make([]string, len(list))
-	for i, d := range list {
-		keys[i] = d.Message.Key
-	}
-	slices.Sort(keys)
-	_, err := inTx(ctx, s, "DeadLetter", tx, func(*database) (struct{}, error) {
-		called := now()
-		for _, key := range keys {
-			if err := tx.acquireKey(consumer, key); hold && err != nil {
-				return struct{}{}, err
-			}
-		}
-		for _, d := range list {
-			m, l := clone(d.Message), lock{}
-			if hold && !d.Discarded {
-				l = lock{keyHeld, consumer, m.Key}
-			}
-			tx.write(l, nil, func(db *database, _ time.Time) {
-				set, row := db.newParked(consumer, m, d.Attempts, called)
-				partition := postrider.PartitionOf(m.Key, m.ID, len(db.log))
-				dead := db.deadLetter(consumer, partition, row, d.Reason, d.Cause, row.attempts, called)
-				if d.Discarded {
-					dead.close(store.DeadDiscarded, consumer, d.Reason, called)
-				} else if hold && m.Key != "" && set.held[m.Key] == nil {
-					set.hold(store.HeldKey{
-						Key: m.Key, Sequence: m.Sequence, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,
-						Attempts: row.attempts, UntilDecided: true,
-					}, called)
-				}
-			})
-		}
-		return struct{}{}, nil
-	})
-	return err
 }
 
 // Take implements store.Parker.

@@ -56,9 +56,10 @@ func (r records) Redrives(_ context.Context, state store.RedriveState, before in
 // Redriven implements store.Reader.
 func (r records) Redriven(_ context.Context, id, after int64) (n store.Redriven, _ error) {
 	for _, l := range r.db.deadRows {
-		if l.Redrive != id || l.Number <= after {
+		if l.Redrive != id || l.Number <= after || l.Message.Type == store.ErasedType {
 			continue
 		}
+		n.Found++
 		rel := r.db.relay(l.Relay)
 		if rel.latest[l.Message.Sequence] != l {
 			n.Dead++

@@ -39,7 +39,8 @@ const (
 	// new key has no blocking message (seq 0) until its sequence is drawn.
 	holdKeySQL = `INSERT INTO {prefix}held (relay, message_key, partition_id, seq, reason, cause, attempts, since, due_at)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?) ON DUPLICATE KEY UPDATE relay = VALUES(relay)`
-	headSQL = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
+	headSQL     = `UPDATE {prefix}held FORCE INDEX (PRIMARY) SET seq = ?3 WHERE relay = ?1 AND message_key = ?2 AND seq = 0`
+	deadHeadSQL = headSQL + ` AND due_at IS NULL` // of a key that was not held: others with seq 0 are due
 	// A multi-row INSERT takes consecutive sequences. They are deleted with a limit, as in dropSQL: the next row is that of
 	// another consumer.
 	drawSQL   = `INSERT INTO {prefix}aside (seq) VALUES `
@@ -53,50 +54,43 @@ const (
 
 // toPark is a message that a consumer parks or dead-letters.
 type toPark struct {
-	msg  *postrider.Message
-	row  []any          // the columns after the message's
-	hold *store.HeldKey // how its key is held unless it is already held; nil: not held
+	msg         *postrider.Message
+	insert, row string         // the statement that writes it
+	values      []any          // the columns after the message's
+	hold        *store.HeldKey // how its key is held unless it is already held; nil: not held
 }
 
 // Park implements store.Parker.
-func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
+func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, failed []store.ParkRequest) error {
 	return s.within("park messages", tx, func(t txn) error {
 		if err := t.look(ctx); err != nil {
 			return err
 		}
-		list := make([]toPark, len(parked))
-		for i, p := range parked {
-			due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: p.Message.Key == ""}
-			list[i] = toPark{msg: p.Message, row: []any{
-				string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause),
-			}}
-			if p.Message.Key != "" {
-				list[i].hold = &store.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
-			}
+		list := make([]toPark, len(failed))
+		for i := range failed {
+			list[i] = t.toPark(consumer, &failed[i])
 		}
-		return t.s.cfg.storable(t.writeFailed(ctx, consumer, parkSQL, parkRow, list))
+		return t.s.cfg.storable(t.writeFailed(ctx, consumer, list))
 	})
 }
 
-// DeadLetter implements store.Parker.
-func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	return s.within("write dead letters", tx, func(t txn) error {
-		if err := t.look(ctx); err != nil {
-			return err
-		}
-		list := make([]toPark, len(dead))
-		for i, d := range dead {
-			cause := stored.Cause(d.Cause)
-			row := []any{len(d.Attempts), t.history(d.Attempts, ""), d.Reason, cause, store.Fingerprint(cause), t.now}
-			list[i] = toPark{msg: d.Message, row: append(row, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)}
-			if hold && !d.Discarded && d.Message.Key != "" {
-				list[i].hold = &store.HeldKey{
-					Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause, Attempts: len(d.Attempts), UntilDecided: true,
-				}
-			}
-		}
-		return t.s.cfg.storable(t.writeFailed(ctx, consumer, deadLetterSQL, deadLetterRow, list))
-	})
+func (t txn) toPark(consumer string, p *store.ParkRequest) toPark {
+	m, h := p.Message, store.HeldKey{Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
+	a := toPark{msg: m, insert: parkSQL, row: parkRow}
+	if d := p.Dead; d != nil {
+		h.Reason, h.UntilDecided = store.ParkDead, true
+		cause := stored.Cause(p.Cause)
+		a.insert, a.row = deadLetterSQL, deadLetterRow
+		a.values = []any{len(p.Attempts), t.history(p.Attempts, ""), d.Reason, cause, store.Fingerprint(cause), t.now}
+		a.values = append(a.values, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)
+	} else {
+		due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: m.Key == ""}
+		a.values = []any{string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause)}
+	}
+	if p.HoldsKey() {
+		a.hold = &h
+	}
+	return a
 }
 
 // history returns the history of a message that is parked or dead-lettered.
@@ -114,8 +108,8 @@ func (t txn) history(attempts []store.FailedAttempt, cause string) string {
 }
 
 // writeFailed locks the keys in sorted order, then draws sequences, so that the sequences of a key rise in the order of its lock,
-// then writes the messages.
-func (t txn) writeFailed(ctx context.Context, consumer, insert, row string, list []toPark) error {
+// then writes the messages in their order.
+func (t txn) writeFailed(ctx context.Context, consumer string, list []toPark) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -134,49 +128,75 @@ func (t txn) writeFailed(ctx context.Context, consumer, insert, row string, list
 	if _, err := t.exec(ctx, undrawSQL, first, len(list)); err != nil {
 		return err
 	}
-	if err := t.insertFailed(ctx, consumer, insert, row, list, first); err != nil {
+	if err := t.insertFailed(ctx, consumer, list, first); err != nil {
 		return err
 	}
 	for i, a := range slices.Backward(list) {
-		if keys[a.msg.Key] == i {
-			if _, err := t.exec(ctx, headSQL, consumer, a.msg.Key, first+int64(i)); err != nil {
-				return err
-			}
+		if err := t.setHead(ctx, consumer, a, first+int64(i), keys[a.msg.Key] == i); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// setHead makes a message the blocking message of its key, if it is the first that holds it and the key was not held before. Errors:
+// store.ErrKeyHeld, if it is a dead letter and cannot be.
+func (t txn) setHead(ctx context.Context, consumer string, a toPark, seq int64, first bool) error {
+	switch {
+	case a.hold == nil, !first && !a.hold.UntilDecided:
+		return nil
+	case !a.hold.UntilDecided:
+		_, err := t.exec(ctx, headSQL, consumer, a.msg.Key, seq)
+		return err
+	case first:
+		if n, err := t.exec(ctx, deadHeadSQL, consumer, a.msg.Key, seq); err != nil || n == 1 {
+			return err
+		}
+	}
+	return fmt.Errorf("dead-letter message %s: %w", a.msg.ID, store.ErrKeyHeld)
 }
 
 // insertAtOnce is how many messages one statement parks or dead-letters.
 const insertAtOnce = 100
 
 // insertFailed writes messages with sequences from first on, in statements that the server takes.
-func (t txn) insertFailed(ctx context.Context, consumer, insert, row string, list []toPark, first int64) error {
+func (t txn) insertFailed(ctx context.Context, consumer string, list []toPark, first int64) error {
 	limit := min(insertBytes, t.s.mostBytes())
 	var rows []string
 	var params []any
-	size := 0
+	size, insert := 0, ""
 	flush := func() error {
+		if len(rows) == 0 {
+			return nil
+		}
 		_, err := t.send(ctx, &statement{text: t.s.expand(insert) + strings.Join(rows, `, `), params: params})
 		rows, params, size = nil, nil, 0
 		return err
 	}
-	for i, a := range list {
-		partition := postrider.PartitionOf(a.msg.Key, a.msg.ID, t.partitions)
-		values, err := stored.Append([]any{consumer, partition, first + int64(i)}, a.msg, t.now)
-		if err != nil {
-			return fmt.Errorf("message %s: %w", a.msg.ID, err)
-		}
-		var one statement
-		one.add(row, append(values, a.row...))
-		if len(rows) == insertAtOnce || len(rows) > 0 && size+one.size() > limit {
-			if err := flush(); err != nil {
-				return err
+	for _, insert = range [...]string{parkSQL, deadLetterSQL} {
+		for i, a := range list {
+			if a.insert != insert {
+				continue
 			}
+			partition := postrider.PartitionOf(a.msg.Key, a.msg.ID, t.partitions)
+			values, err := stored.Append([]any{consumer, partition, first + int64(i)}, a.msg, t.now)
+			if err != nil {
+				return fmt.Errorf("message %s: %w", a.msg.ID, err)
+			}
+			var one statement
+			one.add(a.row, append(values, a.values...))
+			if len(rows) == insertAtOnce || len(rows) > 0 && size+one.size() > limit {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			rows, params, size = append(rows, one.text), append(params, one.params...), size+one.size()
 		}
-		rows, params, size = append(rows, one.text), append(params, one.params...), size+one.size()
+		if err := flush(); err != nil {
+			return err
+		}
 	}
-	return flush()
+	return nil
 }
 
 // holdKeys holds or locks the keys of messages that have hold set. It returns the index of the first such message of each key,

@@ -11,10 +11,11 @@ const (
 	// resolvedSQL: ?1 relay or '', ?2 before, after ?3.
 	resolvedSQL      = `d.state <> 'open' AND d.resolved_at < ?2 AND (?1 = '' OR d.relay = ?1) AND d.number > ?3`
 	countResolvedSQL = `SELECT COUNT(*) FROM {prefix}dead d WHERE ` + resolvedSQL
-	// chooseResolvedSQL selects dead letters, ?4 at most, and says of each whether the log has its message. The sequences of a consumer are
-	// not those of the log.
+	// chooseResolvedSQL selects dead letters, ?4 at most, and says of each whether it stays: the log has its message, or a redrive on record
+	// has sent the message back, which counts by its dead letters. The sequences of a consumer are not those of the log.
 	chooseResolvedSQL = `SELECT d.number, EXISTS (SELECT 1 FROM {prefix}log l WHERE l.seq = d.seq AND l.partition_id = d.partition_id)
-			AND NOT ` + isConsumerSQL + `
+			AND NOT ` + isConsumerSQL + ` OR EXISTS (SELECT 1 FROM {prefix}dead e JOIN {prefix}redrives r ON r.id = e.redrive
+				WHERE e.relay = d.relay AND e.partition_id = d.partition_id AND e.seq = d.seq)
 		FROM {prefix}dead d WHERE ` + resolvedSQL + ` ORDER BY d.number LIMIT ?4`
 	removeDeadSQL  = `DELETE FROM {prefix}dead WHERE number IN ? AND state <> 'open'`
 	removeEditsSQL = `DELETE FROM {prefix}edits WHERE number IN ?`
@@ -30,9 +31,9 @@ func (r records) CountResolved(ctx context.Context, q store.ResolvedQuery) (n in
 func (r records) RemoveResolved(ctx context.Context, q store.ResolvedQuery) (removed int, last int64, err error) {
 	var numbers []int64
 	err = r.each(ctx, chooseResolvedSQL, []any{q.Relay, q.Before.UnixMicro(), q.After, q.Limit}, func(rows *sql.Rows) error {
-		var logged bool
-		err := rows.Scan(&last, &logged)
-		if !logged {
+		var stays bool
+		err := rows.Scan(&last, &stays)
+		if !stays {
 			numbers = append(numbers, last)
 		}
 		return err

@@ -61,13 +61,13 @@ const (
 	// endedRedrivesSQL reads ?2 ended redrives with an ID above ?1, oldest first.
 	endedRedrivesSQL = `SELECT id, body FROM {prefix}redrives WHERE id > ?1 AND state <> 'running' ORDER BY id LIMIT ?2`
 	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN ? AND state <> 'running'`
-	// outcomeSQL counts how many of the messages are parked, how many of these have failed since, and how many have been
-	// dead-lettered again.
-	outcomeSQL = `SELECT COUNT(*), COALESCE(SUM(p.attempts > 0), 0), (SELECT COUNT(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND EXISTS (
+	// outcomeSQL counts the messages whose dead letters were not erased: all, those that are parked, those of them that have failed
+	// since, and those that have been dead-lettered again.
+	outcomeSQL = `SELECT COUNT(*), COUNT(p.seq), COALESCE(SUM(p.attempts > 0), 0), COALESCE(SUM(EXISTS (
 			SELECT 1 FROM {prefix}dead l WHERE l.relay = d.relay AND l.partition_id = d.partition_id AND l.seq = d.seq
-				AND l.number > d.number))
-		FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
-		WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2`
+				AND l.number > d.number)), 0)
+		FROM {prefix}dead d LEFT JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
+		WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND d.type <> '` + store.ErasedType + `'`
 )
 
 // NewestDead implements store.Writer.
@@ -151,7 +151,7 @@ func (s *Store) purgeRedrives(ctx context.Context, by time.Time) error {
 
 // Redriven implements store.Reader.
 func (r records) Redriven(ctx context.Context, id, after int64) (n store.Redriven, err error) {
-	err = r.get(ctx, outcomeSQL, []any{id, after}, &n.Parked, &n.Failing, &n.Dead)
+	err = r.get(ctx, outcomeSQL, []any{id, after}, &n.Found, &n.Parked, &n.Failing, &n.Dead)
 	return n, err
 }
 

@@ -112,13 +112,8 @@ func (s *Store) HeldAmong(ctx context.Context, tx pgx.Tx, consumer string, keys 
 }
 
 // Park implements store.Parker.
-func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, parked []store.ParkRequest) error {
-	return s.park(ctx, pgxCaller{tx}, consumer, parked)
-}
-
-// DeadLetter implements store.Parker.
-func (s *Store) DeadLetter(ctx context.Context, tx pgx.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	return s.deadLetter(ctx, pgxCaller{tx}, consumer, dead, hold)
+func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, failed []store.ParkRequest) error {
+	return s.park(ctx, pgxCaller{tx}, consumer, failed)
 }
 
 // Take implements store.Parker.

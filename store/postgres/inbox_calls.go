@@ -141,7 +141,7 @@ type inboxStatements struct {
 	claim, claimOne, heldAmong, heldOne                                 string
 	makeMark, lockMark, readMark, earlier, moveMark, passMark, consumed string
 	makeVersion, lockVersion, setVersion                                string
-	holdKeys, parkFailed, deadFailed, take                              string
+	holdKeys, parkFailed, deadFailed, deadHolding, take                 string
 	allRemoved, countDelivered                                          string
 	position, firstPosition, nextPosition                               string
 }
@@ -155,7 +155,7 @@ func newInboxStatements(n names) inboxStatements {
 		consumed:    n.expand(consumedSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdKeys: n.expand(holdKeysSQL), parkFailed: n.expand(parkFailedSQL), deadFailed: n.expand(deadFailedSQL),
-		take:       n.expand(takeSQL),
+		deadHolding: n.expand(deadHoldingSQL), take: n.expand(takeSQL),
 		allRemoved: n.expand(allRemovedSQL), countDelivered: n.expand(countDeliveredSQL),
 		position: n.expand(positionSQL), firstPosition: n.expand(firstPositionSQL), nextPosition: n.expand(nextPositionSQL),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -40,7 +41,7 @@ func (s *Store) heldAmong(ctx context.Context, c caller, consumer string, keys [
 const (
 	// holdKeysSQL creates held keys or locks the existing ones, in the order of the array, which is sorted. It waits for a key that
 	// is being released and recreates it: when the statement ends, each key has a row and the row is locked. Existing rows are not
-	// changed. New ones have no blocking message (seq 0) until it has its sequence. $1 consumer, arrays: $2 key, $3 partition, $4
+	// changed. New ones have no blocking message (seq 0) until it has its sequence, and are returned. $1 consumer, arrays: $2 key, $3 partition, $4
 	// reason, $5 cause, $6 attempts, $7 wait in microseconds (negative: until an operator decides).
 	holdKeysSQL = `
 insert into {held} as h (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
@@ -48,7 +49,8 @@ select $1::text, k.key, k.partition, 0, k.reason, k.cause, k.attempts, clock_tim
 	case when k.after >= 0 then clock_timestamp() + k.after::float8 * interval '1 microsecond' end
 from unnest($2::text::text[], $3::text::int2[], $4::text::text[], $5::text::text[], $6::text::int4[], $7::text::int8[])
 	as k (key, partition, reason, cause, attempts, after)
-on conflict (relay, key) do update set key = excluded.key where false`
+on conflict (relay, key) do update set key = excluded.key where false
+returning key`
 
 	// failedRowsSQL returns messages with the sequences that they get: $1 to $18 are those of textArraysSQL, then $19 consumer and
 	// arrays: $20 reason, $21 cause, $22 attempts, $23 history, $24 wait in microseconds. Rows come out of unnest, and get their
@@ -82,10 +84,13 @@ returning key, seq
 	discardedSQL = `case when after < 0 then 'discarded' else 'open' end, case when after < 0 then $19::text else '' end,
 	case when after < 0 then reason else '' end, case when after < 0 then clock_timestamp() end`
 
-	deadFailedSQL = `
-with put as (
+	insertDeadSQL = `
 insert into {dead} (relay, partition, {message}, reason, attempts, history, died_at, cause, redrives, state, resolved_by, resolution,
-	resolved_at)` + failedRowsSQL + `, cause, 0, ` + discardedSQL + failedArraysSQL + `
+	resolved_at)` + failedRowsSQL + `, cause, 0, ` + discardedSQL + failedArraysSQL
+	deadFailedSQL = insertDeadSQL
+	// deadHoldingSQL is for dead letters that hold their keys.
+	deadHoldingSQL = `
+with put as (` + insertDeadSQL + `
 returning key, seq
 )` + headSQL
 )
@@ -93,6 +98,7 @@ returning key, seq
 // toPark is a message that a consumer parks or dead-letters.
 type toPark struct {
 	msg           *postrider.Message
+	sql           string // the statement that writes it
 	reason, cause string
 	attempts      int
 	history       string
@@ -107,40 +113,36 @@ type hold struct {
 	after         int64 // microseconds; negative: until an operator decides
 }
 
-func (s *Store) park(ctx context.Context, c caller, consumer string, parked []store.ParkRequest) error {
-	list := make([]toPark, len(parked))
-	for i, p := range parked {
-		after := max(p.After.Microseconds(), 0)
-		list[i] = toPark{msg: p.Message, reason: string(p.Reason), attempts: len(p.Attempts), after: after,
-			hold: &hold{reason: string(p.Reason), cause: p.Why(), after: after}}
+func (s *Store) park(ctx context.Context, c caller, consumer string, failed []store.ParkRequest) error {
+	list := make([]toPark, len(failed))
+	for i := range failed {
 		var err error
-		if list[i].history, err = history(p.Attempts, p.Cause); err != nil {
-			return fmt.Errorf("park message %s: %w", p.Message.ID, err)
+		if list[i], err = s.toPark(&failed[i]); err != nil {
+			return fmt.Errorf("park message %s: %w", failed[i].Message.ID, err)
 		}
 	}
-	return translate("park messages", storable(s.writeFailed(ctx, c, s.sql.parkFailed, consumer, list)))
+	return translate("park messages", storable(s.writeFailed(ctx, c, consumer, list)))
 }
 
-func (s *Store) deadLetter(ctx context.Context, c caller, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	list := make([]toPark, len(dead))
-	for i, d := range dead {
-		list[i] = toPark{msg: d.Message, reason: d.Reason, cause: d.Cause, attempts: len(d.Attempts)}
-		switch {
-		case d.Discarded:
-			list[i].after = -1
-		case hold:
-			list[i].hold = untilDecided(d)
+func (s *Store) toPark(p *store.ParkRequest) (a toPark, err error) {
+	after := max(p.After.Microseconds(), 0)
+	a = toPark{msg: p.Message, sql: s.sql.parkFailed, reason: string(p.Reason), attempts: len(p.Attempts), after: after}
+	cause, h := p.Cause, &hold{reason: string(p.Reason), cause: p.Why(), after: after}
+	if d := p.Dead; d != nil {
+		a.sql, a.reason, a.cause, a.after, cause = s.sql.deadFailed, d.Reason, p.Cause, 0, ""
+		if d.Discarded {
+			a.after = -1
 		}
-		var err error
-		if list[i].history, err = history(d.Attempts, ""); err != nil {
-			return fmt.Errorf("dead-letter message %s: %w", d.Message.ID, err)
+		h.reason, h.after = string(store.ParkDead), -1
+		if p.HoldsKey() {
+			a.sql = s.sql.deadHolding
 		}
 	}
-	return translate("write dead letters", storable(s.writeFailed(ctx, c, s.sql.deadFailed, consumer, list)))
-}
-
-func untilDecided(d store.DeadLetterRequest) *hold {
-	return &hold{reason: string(store.ParkDead), cause: d.Reason + ": " + d.Cause, after: -1}
+	if p.HoldsKey() {
+		a.hold = h
+	}
+	a.history, err = history(p.Attempts, cause)
+	return a, err
 }
 
 // keptAttempts is how many entries of a history are kept.
@@ -168,18 +170,63 @@ func history(attempts []store.FailedAttempt, cause string) (string, error) {
 	return string(text), err
 }
 
-// writeFailed locks the keys, then writes the messages, in one round trip for up to 1,000 messages and 4 MiB. Finally it checks that
-// the number of partitions is still the one it used, since a consumer may have been paused while that was changed; the rows
+// inRuns puts messages of one statement next to each other, as far as the order of each key allows.
+func inRuns(list []toPark) []toPark {
+	out := make([]toPark, 0, len(list))
+	for left := list; len(left) > 0; {
+		var later []toPark
+		waits := make(map[string]bool)
+		for _, a := range left {
+			if key := a.msg.Key; a.sql == left[0].sql && !waits[key] {
+				out = append(out, a)
+			} else {
+				later, waits[key] = append(later, a), key != ""
+			}
+		}
+		left = later
+	}
+	return out
+}
+
+// writeFailed locks the keys, then writes the messages in the order of each key, in one round trip for up to 1,000 messages and 4 MiB. Finally it
+// checks that the number of partitions is still the one it used, since a consumer may have been paused while that was changed; the rows
 // already written keep it from changing again. If the number differs, the transaction must be rolled back and run again.
-func (s *Store) writeFailed(ctx context.Context, c caller, sql, consumer string, list []toPark) error {
+func (s *Store) writeFailed(ctx context.Context, c caller, consumer string, list []toPark) error {
 	partitions, err := c.partitions(ctx, s)
 	if err != nil {
 		return err
 	}
+	list = inRuns(list)
+	keys := newHolders(list)
 	var queries []query
-	if q, some := s.holdKeys(consumer, list, partitions); some {
-		queries = append(queries, q)
+	if len(keys.sorted) > 0 {
+		queries = append(queries, s.holdKeys(consumer, keys, partitions))
 	}
+	for left := list; len(left) > 0; {
+		same := slices.IndexFunc(left, func(a toPark) bool { return a.sql != left[0].sql })
+		if same < 0 {
+			same = len(left)
+		}
+		if queries, err = appendFailed(queries, consumer, left[:same], partitions); err != nil {
+			return err
+		}
+		left = left[same:]
+	}
+	var present int
+	queries = append(queries, query{sql: s.names.expand(presentPartitionsSQL),
+		row: func(scan func(...any) error) error { return scan(&present) }})
+	if err := c.call(ctx, queries...); err != nil {
+		return err
+	}
+	if present != partitions {
+		s.publishing.Store(int32(present))
+		return fmt.Errorf("%w; the transaction is run again with %d partitions", store.ErrRepartitioned, present)
+	}
+	return keys.check(s.sql.deadHolding)
+}
+
+// appendFailed appends the statements that write messages with the same one.
+func appendFailed(queries []query, consumer string, list []toPark, partitions int) ([]query, error) {
 	msgs := make([]*postrider.Message, len(list))
 	for i, a := range list {
 		msgs[i] = a.msg
@@ -187,19 +234,12 @@ func (s *Store) writeFailed(ctx context.Context, c caller, sql, consumer string,
 	for chunk := range chunks(msgs) {
 		columns, err := textColumns(chunk, partitions)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		queries = append(queries, query{sql: sql, args: append(columns, failedArgs(consumer, list[:len(chunk)])...)})
+		queries = append(queries, query{sql: list[0].sql, args: append(columns, failedArgs(consumer, list[:len(chunk)])...)})
 		list = list[len(chunk):]
 	}
-	var present int
-	queries = append(queries, query{sql: s.names.expand(presentPartitionsSQL),
-		row: func(scan func(...any) error) error { return scan(&present) }})
-	if err := c.call(ctx, queries...); err != nil || present == partitions {
-		return err
-	}
-	s.publishing.Store(int32(present))
-	return fmt.Errorf("%w; the transaction is run again with %d partitions", store.ErrRepartitioned, present)
+	return queries, nil
 }
 
 // failedArgs returns the parameters of failedRowsSQL from $19 on.
@@ -215,27 +255,48 @@ func failedArgs(consumer string, list []toPark) []any {
 		array(afters, number)}
 }
 
-// holdKeys holds or locks the keys of messages that hold theirs; the first message of a key decides how.
-func (s *Store) holdKeys(consumer string, list []toPark, partitions int) (q query, some bool) {
-	first := make(map[string]toPark)
-	var keys []string
-	for _, a := range list {
-		if _, again := first[a.msg.Key]; a.msg.Key != "" && a.hold != nil && !again {
-			first[a.msg.Key] = a
-			keys = append(keys, a.msg.Key)
+// holders are the first messages of each key that hold it, which decide how.
+type holders struct {
+	first  map[string]int // their indexes
+	sorted []string       // the keys
+	held   []string       // those that were not held before
+	list   []toPark
+}
+
+func newHolders(list []toPark) *holders {
+	h := &holders{first: make(map[string]int), list: list}
+	for i, a := range list {
+		if _, again := h.first[a.msg.Key]; a.hold != nil && !again {
+			h.first[a.msg.Key] = i
+			h.sorted = append(h.sorted, a.msg.Key)
 		}
 	}
-	keys = distinct(keys)
+	h.sorted = distinct(h.sorted)
+	return h
+}
+
+// check returns an error if a dead letter, written by a statement, was to hold a key that is held already. Errors: store.ErrKeyHeld.
+func (h *holders) check(deadHolding string) error {
+	for i, a := range h.list {
+		if a.sql == deadHolding && (h.first[a.msg.Key] != i || !slices.Contains(h.held, a.msg.Key)) {
+			return fmt.Errorf("dead-letter message %s: %w", a.msg.ID, store.ErrKeyHeld)
+		}
+	}
+	return nil
+}
+
+// holdKeys holds or locks keys.
+func (s *Store) holdKeys(consumer string, h *holders, partitions int) query {
 	var parts, attempts, afters []int64
 	var reasons, causes []string
-	for _, key := range keys {
-		a := first[key]
+	for _, key := range h.sorted {
+		a := h.list[h.first[key]]
 		parts, attempts = append(parts, int64(postrider.PartitionOf(key, "", partitions))), append(attempts, int64(a.attempts))
 		reasons, causes = append(reasons, a.hold.reason), append(causes, oneText(a.hold.cause, maxCause))
 		afters = append(afters, a.hold.after)
 	}
-	return query{sql: s.sql.holdKeys, args: []any{consumer, array(keys, quoted), array(parts, number), array(reasons, quoted),
-		array(causes, quoted), array(attempts, number), array(afters, number)}}, len(keys) > 0
+	return query{sql: s.sql.holdKeys, row: text(&h.held), args: []any{consumer, array(h.sorted, quoted), array(parts, number), array(reasons, quoted),
+		array(causes, quoted), array(attempts, number), array(afters, number)}}
 }
 
 // takeSQL waits for another open transaction that takes or settles the message. It also compares the ID, since after a crash of

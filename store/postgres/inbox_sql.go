@@ -58,13 +58,8 @@ func (s *SQLStore) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, k
 }
 
 // Park implements store.Parker.
-func (s *SQLStore) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
-	return s.park(ctx, sqlCaller{tx}, consumer, parked)
-}
-
-// DeadLetter implements store.Parker.
-func (s *SQLStore) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	return s.deadLetter(ctx, sqlCaller{tx}, consumer, dead, hold)
+func (s *SQLStore) Park(ctx context.Context, tx *sql.Tx, consumer string, failed []store.ParkRequest) error {
+	return s.park(ctx, sqlCaller{tx}, consumer, failed)
 }
 
 // Take implements store.Parker.

@@ -76,7 +76,7 @@ func TestKindsOfVersion10(t *testing.T) {
 			t.Fatal(err)
 		}
 		tx := b.begin(t)
-		if err := b.DeadLetter(ctx, tx, name, []store.DeadLetterRequest{{Message: &postrider.Message{ID: "m-" + name, Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}, Reason: "refused"}}, false); err != nil {
+		if err := b.Park(ctx, tx, name, []store.ParkRequest{{Message: &postrider.Message{ID: "m-" + name, Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}")}, Dead: &store.DeadRequest{Reason: "refused"}}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(ctx); err != nil {

@@ -22,17 +22,17 @@ func TestMessagesAreFoundByAnIndex(t *testing.T) {
 	tx, err := b.Begin(ctx)
 	must(t, err)
 	var parked []store.ParkRequest
-	var dead []store.DeadLetterRequest
+	var dead []store.ParkRequest
 	for n := range 1000 {
 		p := &postrider.Message{ID: fmt.Sprintf("parked-%d", n), Type: "t"}
 		p.FillDefaults("test", time.Now())
 		parked = append(parked, store.ParkRequest{Message: p, Reason: store.ParkRetry, After: time.Hour})
 		d := &postrider.Message{ID: fmt.Sprintf("dead-%d", n), Type: "t"}
 		d.FillDefaults("test", time.Now())
-		dead = append(dead, store.DeadLetterRequest{Message: d, Reason: "refused", Cause: "no"})
+		dead = append(dead, store.ParkRequest{Message: d, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no"})
 	}
 	must(t, b.Park(ctx, tx, "view", parked))
-	must(t, b.DeadLetter(ctx, tx, "view", dead, false))
+	must(t, b.Park(ctx, tx, "view", dead))
 	must(t, b.Commit(ctx, tx))
 	b.exec(t, "analyze "+b.table("parked")+", "+b.table("dead"))
 	parkedPlan, deadPlan, err := b.ExplainLookups(ctx, "view", "parked-50")

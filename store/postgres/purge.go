@@ -14,15 +14,17 @@ const (
 	and d.number > $3::int8`
 	countResolvedSQL = `select count(*) from {dead} d where ` + resolvedSQL
 
-	// removeResolvedSQL removes dead letters, $4 at most, unless the log still has their messages. It returns how many it removed, and the
-	// last number. The sequences of a consumer are not those of the log.
+	// removeResolvedSQL removes dead letters, $4 at most, unless the log still has their messages, or a redrive on record has sent the
+	// messages back, which counts by their dead letters. It returns how many it removed, and the last number. The sequences of a consumer are not those of the log.
 	removeResolvedSQL = `
 with found as materialized (
 	select d.number, d.relay, d.partition, d.seq from {dead} d where ` + resolvedSQL + `
 	order by d.number limit $4::int8 for update
 ), chosen as materialized (
-	select number from found d where d.relay in (` + consumerNamesSQL + `) or not exists (
-		select from {log} l where l.partition = d.partition and l.seq between d.seq and d.seq)
+	select number from found d where (d.relay in (` + consumerNamesSQL + `) or not exists (
+		select from {log} l where l.partition = d.partition and l.seq between d.seq and d.seq)) and not exists (
+		select from {dead} e join {redrives} r on r.id = e.redrive
+		where e.relay = d.relay and e.partition = d.partition and e.seq = d.seq)
 ), edits as (
 	delete from {dead_edits} e using chosen c where e.number = c.number
 ), gone as (

@@ -47,13 +47,15 @@ values ($1::text::jsonb, $2::float8, $3::text, $4::timestamptz, $5::int8, $6::in
 	listRedrivesSQL = `select ` + redriveColumns + ` from {redrives}
 where ($1::text = '' or state = $1::text) and id < $2::int8 order by id desc limit $3::int8`
 
-	// outcomeSQL counts the messages of redrive $1, of dead letters with numbers above $2, that are parked again, those of them
-	// that have failed since, and those that were dead-lettered again.
-	outcomeSQL = `select p.parked, p.failing, (select count(*) from {dead} d where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8 and exists (
+	// outcomeSQL counts the messages of redrive $1, of dead letters with numbers above $2 that were not erased: all, those that are
+	// parked again, those of them that have failed since, and those that were dead-lettered again.
+	outcomeSQL = `
+select count(*), count(p.seq), count(p.seq) filter (where p.attempts > 0), (
+	select count(*) from {dead} d
+	where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8 and d.type <> '` + store.ErasedType + `' and exists (
 		select 1 from {dead} l where l.relay = d.relay and l.partition = d.partition and l.seq = d.seq and l.number > d.number))
-from (select count(*) as parked, count(*) filter (where p.attempts > 0) as failing
-	from {dead} d join {parked} p on p.relay = d.relay and p.partition = d.partition and p.seq = d.seq and p.redrives = d.redrives + 1
-	where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8) as p`
+from {dead} d left join {parked} p on p.relay = d.relay and p.partition = d.partition and p.seq = d.seq and p.redrives = d.redrives + 1
+where d.redrive = $1::int8 and d.redrive > 0 and d.number > $2::int8 and d.type <> '` + store.ErasedType + `'`
 
 	// saveRedriveSQL: $1 id, then what may change.
 	saveRedriveSQL = `
@@ -140,7 +142,7 @@ func (r records) Redrives(ctx context.Context, state store.RedriveState, before 
 // Redriven implements store.Reader.
 func (r records) Redriven(ctx context.Context, id, after int64) (n store.Redriven, err error) {
 	err = r.query(ctx, outcomeSQL, []any{id, after}, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&n.Parked, &n.Failing, &n.Dead}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&n.Found, &n.Parked, &n.Failing, &n.Dead}, func() error { return nil })
 		return err
 	})
 	return n, err

@@ -196,7 +196,7 @@ func (b *bundle) deadLetter(t *testing.T, name string, n int) {
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		for range n {
 			m := &postrider.Message{ID: rand.Text(), Type: "t", Topic: "t", Time: time.Now(), Payload: []byte("{}"), Headers: map[string]string{"a": "b"}}
-			if err := b.DeadLetter(ctx, tx, name, []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false); err != nil {
+			if err := b.Park(ctx, tx, name, []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}}}); err != nil {
 				return err
 			}
 		}

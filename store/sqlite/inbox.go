@@ -203,36 +203,41 @@ func (t txn) nextSequences(ctx context.Context, n int) (seq int64, err error) {
 }
 
 // Park implements store.Parker.
-func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, parked []store.ParkRequest) error {
+func (s *Store) Park(ctx context.Context, tx *sql.Tx, consumer string, failed []store.ParkRequest) error {
 	return s.within("park messages", tx, func(t txn) error {
-		seq, err := t.nextSequences(ctx, len(parked))
+		seq, err := t.nextSequences(ctx, len(failed))
 		if err != nil {
 			return err
 		}
-		for _, p := range parked {
+		for i := range failed {
 			seq++
-			if err := t.writeFailed(ctx, consumer, seq, p); err != nil {
-				return fmt.Errorf("message %s: %w", p.Message.ID, t.s.cfg.storable(err))
+			if err := t.writeFailed(ctx, consumer, seq, &failed[i]); err != nil {
+				return fmt.Errorf("message %s: %w", failed[i].Message.ID, t.s.cfg.storable(err))
 			}
 		}
 		return nil
 	})
 }
 
-func (t txn) writeFailed(ctx context.Context, consumer string, seq int64, p store.ParkRequest) error {
-	m := p.Message
+func (t txn) writeFailed(ctx context.Context, consumer string, seq int64, p *store.ParkRequest) error {
+	m, text := p.Message, parkSQL
 	row, err := t.failedRow(ctx, consumer, seq, m)
 	if err != nil {
 		return err
 	}
-	due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: m.Key == ""}
-	row = append(row, string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause))
-	if _, err := t.exec(ctx, parkSQL, row...); err != nil || m.Key == "" {
+	h := store.HeldKey{Key: m.Key, Sequence: seq, Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After}
+	if d := p.Dead; d != nil {
+		text, h.Reason, h.UntilDecided = deadLetterSQL, store.ParkDead, true
+		row = append(row, len(p.Attempts), t.history(p.Attempts, ""), d.Reason, stored.Cause(p.Cause), t.now)
+		row = append(row, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)
+	} else {
+		due := sql.Null[int64]{V: t.now + p.After.Microseconds(), Valid: m.Key == ""}
+		row = append(row, string(p.Reason), len(p.Attempts), due, t.now, t.history(p.Attempts, p.Cause))
+	}
+	if _, err := t.exec(ctx, text, row...); err != nil || !p.HoldsKey() {
 		return err
 	}
-	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{
-		Key: m.Key, Sequence: seq, Reason: p.Reason, Cause: p.Why(), Attempts: len(p.Attempts), After: p.After,
-	})
+	return t.holdUnlessHeld(ctx, consumer, h)
 }
 
 // failedRow returns the first columns of the row of a parked or dead-lettered message.
@@ -260,11 +265,14 @@ func (t txn) history(attempts []store.FailedAttempt, cause string) string {
 	return list(entries[max(0, len(entries)-kept):])
 }
 
-// holdUnlessHeld holds a key, unless it is held already.
+// holdUnlessHeld holds a key, unless it is held already. Errors: store.ErrKeyHeld, if it is held and a dead letter was to hold it.
 func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h store.HeldKey) error {
 	var held bool
-	if err := t.get(ctx, isHeldSQL, []any{consumer, h.Key}, &held); err != nil || held {
+	if err := t.get(ctx, isHeldSQL, []any{consumer, h.Key}, &held); err != nil || held && !h.UntilDecided {
 		return err
+	}
+	if held {
+		return store.ErrKeyHeld
 	}
 	partition, err := t.partitionOf(ctx, h.Key, "")
 	if err != nil {
@@ -275,39 +283,6 @@ func (t txn) holdUnlessHeld(ctx context.Context, consumer string, h store.HeldKe
 
 const deadLetterSQL = `INSERT INTO {prefix}dead (relay, partition, seq, ` + messageColumns + `, attempts, redrives, history, reason,
 	cause, died_at, state` + resolvedColumns + `) VALUES (?, ?, ?` + questionMarks + `, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)`
-
-// DeadLetter implements store.Parker.
-func (s *Store) DeadLetter(ctx context.Context, tx *sql.Tx, consumer string, dead []store.DeadLetterRequest, hold bool) error {
-	return s.within("write dead letters", tx, func(t txn) error {
-		seq, err := t.nextSequences(ctx, len(dead))
-		if err != nil {
-			return err
-		}
-		for _, d := range dead {
-			seq++
-			if err := t.deadLetterFailed(ctx, consumer, seq, d, hold); err != nil {
-				return fmt.Errorf("message %s: %w", d.Message.ID, t.s.cfg.storable(err))
-			}
-		}
-		return nil
-	})
-}
-
-func (t txn) deadLetterFailed(ctx context.Context, consumer string, seq int64, d store.DeadLetterRequest, hold bool) error {
-	row, err := t.failedRow(ctx, consumer, seq, d.Message)
-	if err != nil {
-		return err
-	}
-	row = append(row, len(d.Attempts), t.history(d.Attempts, ""), d.Reason, stored.Cause(d.Cause), t.now)
-	row = append(row, stored.Resolution(d.Discarded, consumer, d.Reason, t.now)...)
-	if _, err := t.exec(ctx, deadLetterSQL, row...); err != nil || !hold || d.Discarded || d.Message.Key == "" {
-		return err
-	}
-	return t.holdUnlessHeld(ctx, consumer, store.HeldKey{
-		Key: d.Message.Key, Sequence: seq, Reason: store.ParkDead, Cause: d.Reason + ": " + d.Cause,
-		Attempts: len(d.Attempts), UntilDecided: true,
-	})
-}
 
 const takeSQL = `DELETE FROM {prefix}parked WHERE relay = ? AND seq = ? AND id = ? RETURNING parked_at`
 

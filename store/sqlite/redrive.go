@@ -60,11 +60,11 @@ const (
 			skipped, position, up_to, next_at, failures, cause
 		FROM {prefix}redrives WHERE `
 	// How many of the messages are parked again, how many of these have failed since, and how many were dead-lettered again.
-	outcomeSQL = `SELECT count(*), coalesce(sum(p.attempts > 0), 0), (SELECT count(*) FROM {prefix}dead d WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND EXISTS (
+	outcomeSQL = `SELECT count(*), count(p.seq), coalesce(sum(p.attempts > 0), 0), coalesce(sum(EXISTS (
 			SELECT 1 FROM {prefix}dead l WHERE l.relay = d.relay AND l.partition = d.partition AND l.seq = d.seq
-				AND l.number > d.number))
-		FROM {prefix}dead d JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
-		WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2`
+				AND l.number > d.number)), 0)
+		FROM {prefix}dead d LEFT JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
+		WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND d.type <> '` + store.ErasedType + `'`
 	saveRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, ended_at = ?3, cancelled_by = ?4, selected = ?5, done = ?6,
 			refused = ?7, skipped = ?8, position = ?9, next_at = ?10, failures = ?11, cause = ?12 WHERE id = ?1`
 	// Redrives that ended by ?1, the oldest ?2 first.
@@ -160,7 +160,7 @@ func (r records) Redrives(ctx context.Context, state store.RedriveState, before 
 
 // Redriven implements store.Reader.
 func (r records) Redriven(ctx context.Context, id, after int64) (n store.Redriven, err error) {
-	err = r.get(ctx, outcomeSQL, []any{id, after}, &n.Parked, &n.Failing, &n.Dead)
+	err = r.get(ctx, outcomeSQL, []any{id, after}, &n.Found, &n.Parked, &n.Failing, &n.Dead)
 	return n, err
 }
 

@@ -19,12 +19,12 @@ func consumerTests[Tx any]() []inboxTest[Tx] {
 func (e *inboxEnv[Tx]) claimAndDeadLetter(consumer string, msgs ...*postrider.Message) {
 	e.t.Helper()
 	e.inTx(func(tx Tx) {
-		var dead []store.DeadLetterRequest
+		var dead []store.ParkRequest
 		for _, m := range msgs {
 			e.claim(tx, consumer, m.ID)
-			dead = append(dead, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "cause of " + m.ID})
+			dead = append(dead, store.ParkRequest{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "cause of " + m.ID})
 		}
-		e.must(e.store.DeadLetter(e.ctx, tx, consumer, dead, false), "dead-letter")
+		e.must(e.store.Park(e.ctx, tx, consumer, dead), "dead-letter")
 	})
 }
 

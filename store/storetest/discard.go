@@ -45,10 +45,10 @@ func discardedIsOnRecord(e *env) {
 // consumerDiscards: also with hold, a discarded message holds no key.
 func consumerDiscards[Tx any](e *inboxEnv[Tx]) {
 	e.consumer("c")
-	list := make([]store.DeadLetterRequest, 3)
+	list := make([]store.ParkRequest, 3)
 	for i := range list {
-		list[i] = store.DeadLetterRequest{
-			Message: e.message(fmt.Sprint("order/", i)), Reason: "refused", Cause: "why", Discarded: i < 2,
+		list[i] = store.ParkRequest{
+			Message: e.message(fmt.Sprint("order/", i)), Dead: &store.DeadRequest{Reason: "refused", Discarded: i < 2}, Cause: "why",
 			Attempts: []store.FailedAttempt{{Cause: "why"}},
 		}
 	}

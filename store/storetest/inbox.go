@@ -388,7 +388,6 @@ func endedTransactions[Tx any](e *inboxEnv[Tx]) {
 			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at, nil),
 			"SetVersion":   e.store.SetVersion(e.ctx, tx, "c", "k", 1),
 			"Park":         e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}),
-			"DeadLetter":   e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: m, Reason: "r"}}, false),
 			"Savepoint":    e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),
 		} {
 			if !errors.Is(err, store.ErrNoTransaction) {

@@ -99,7 +99,7 @@ func consumerHasNoCursor[Tx any](e *inboxEnv[Tx]) {
 	e.publish(e.messages("order/2", 3)...)
 	e.must(e.store.Enroll(e.ctx, "c"), "enroll again")
 	e.parkHead("c", time.Hour, e.message("order/3"))
-	e.deadLetter("c", true, store.DeadLetterRequest{Message: e.message("order/4"), Reason: "refused"})
+	e.deadLetter("c", true, store.ParkRequest{Message: e.message("order/4"), Dead: &store.DeadRequest{Reason: "refused"}})
 	for p := range e.partitions {
 		w.settle(store.Settlement{Partition: p, FailedCount: 1})
 	}

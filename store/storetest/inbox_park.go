@@ -25,6 +25,10 @@ func parkingTests[Tx any]() []inboxTest[Tx] {
 		{name: "DeadLetteredMessageCanHoldItsKey", run: deadHoldsKey[Tx], statements: true},
 		{name: "DiscardedMessageHoldsNoKey", run: consumerDiscards[Tx]},
 		{name: "DeadLetteringIsUndoneWithItsTransaction", run: deadLetteringIsUndone[Tx]},
+		{name: "FailedMessagesKeepTheirOrder", run: failedInOrder[Tx], statements: true},
+		{name: "DeadLetterHoldsOnlyAFreeKey", run: deadOnHeldKey[Tx], statements: true},
+		{name: "DeadLetterWaitsForTheHolderOfItsKey", run: deadAgainstPark[Tx]},
+		{name: "FailedMessageIsDeadLetteredAtItsTurn", run: failedAtItsTurn[Tx]},
 		{name: "SequencesAreNeverGivenTwice", run: sequencesRise[Tx], statements: true},
 	}
 }
@@ -56,9 +60,12 @@ func (e *inboxEnv[Tx]) parkHead(consumer string, after time.Duration, m *postrid
 	})
 }
 
-func (e *inboxEnv[Tx]) deadLetter(consumer string, hold bool, list ...store.DeadLetterRequest) {
+func (e *inboxEnv[Tx]) deadLetter(consumer string, hold bool, list ...store.ParkRequest) {
 	e.t.Helper()
-	e.inTx(func(tx Tx) { e.must(e.store.DeadLetter(e.ctx, tx, consumer, list, hold), "dead-letter") })
+	for _, p := range list {
+		p.Dead.Hold = hold
+	}
+	e.inTx(func(tx Tx) { e.must(e.store.Park(e.ctx, tx, consumer, list), "dead-letter") })
 }
 
 func parkedHoldsKey[Tx any](e *inboxEnv[Tx]) {
@@ -236,7 +243,7 @@ func deadIsExplained[Tx any](e *inboxEnv[Tx]) {
 	for i := range 25 {
 		attempts = append(attempts, store.FailedAttempt{Ago: time.Duration(25-i) * time.Minute, Cause: fmt.Sprint("failure ", i+1)})
 	}
-	e.deadLetter("c", false, store.DeadLetterRequest{Message: m, Reason: "attempts exhausted", Cause: "failure 25", Attempts: attempts})
+	e.deadLetter("c", false, store.ParkRequest{Message: m, Dead: &store.DeadRequest{Reason: "attempts exhausted"}, Cause: "failure 25", Attempts: attempts})
 	deadLetters := e.deadLetters(store.DeadFilter{Relay: "c"})
 	if len(deadLetters) != 1 {
 		e.t.Fatalf("%d dead letters, want 1", len(deadLetters))
@@ -261,9 +268,9 @@ func deadIsExplained[Tx any](e *inboxEnv[Tx]) {
 
 func deadHoldsKey[Tx any](e *inboxEnv[Tx]) {
 	w := e.consumer("c")
-	dead := func(key string) (*postrider.Message, store.DeadLetterRequest) {
+	dead := func(key string) (*postrider.Message, store.ParkRequest) {
 		m := e.message(key)
-		return m, store.DeadLetterRequest{Message: m, Reason: "refused", Cause: "why"}
+		return m, store.ParkRequest{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "why"}
 	}
 	head, first := dead("order/1")
 	_, second := dead("order/2")
@@ -292,7 +299,7 @@ func deadHoldsKey[Tx any](e *inboxEnv[Tx]) {
 
 func deadLetteringIsUndone[Tx any](e *inboxEnv[Tx]) {
 	tx := e.begin()
-	e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: e.message("k"), Reason: "r"}}, true), "dead-letter")
+	e.must(e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: e.message("k"), Dead: &store.DeadRequest{Reason: "r", Hold: true}}}), "dead-letter")
 	e.rollback(tx)
 	if deadLetters, held := e.deadLetters(everyDead), e.held("c"); len(deadLetters) != 0 || len(held) != 0 {
 		e.t.Errorf("after the rollback: dead letters %+v, held %+v; want none", deadLetters, held)
@@ -311,7 +318,7 @@ func sequencesRise[Tx any](e *inboxEnv[Tx]) {
 			}
 		}
 	}
-	e.deadLetter("c", false, store.DeadLetterRequest{Message: e.message("order/1"), Reason: "r"})
+	e.deadLetter("c", false, store.ParkRequest{Message: e.message("order/1"), Dead: &store.DeadRequest{Reason: "r"}})
 	seen = append(seen, e.deadLetters(everyDead)[0].Message.Sequence)
 	if distinct := slices.Compact(slices.Sorted(slices.Values(seen))); len(distinct) != 11 {
 		e.t.Errorf("sequences %v, want 11 different ones", seen)

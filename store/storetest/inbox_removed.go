@@ -20,7 +20,7 @@ func (e *inboxEnv[Tx]) consumed(name string) {
 		e.must(e.store.SetWatermark(e.ctx, tx, name, postrider.Position{Partition: "orders/0", Incarnation: "i", Offset: 5}, make([]byte, 8)), "set a watermark")
 		e.must(e.store.MovePosition(e.ctx, tx, name, store.LogPosition{Partition: "orders/1", Number: 1, Incarnation: "i", Offset: 6}), "move a position")
 	})
-	e.deadLetter(name, true, store.DeadLetterRequest{Message: e.message("order/4"), Reason: "refused"})
+	e.deadLetter(name, true, store.ParkRequest{Message: e.message("order/4"), Dead: &store.DeadRequest{Reason: "refused"}})
 	e.parkHead(name, time.Hour, e.message("order/3"))
 	e.record(time.Hour, attempt("one", name, 1))
 	w.leave()

@@ -190,7 +190,7 @@ func redrivenIsTaken[Tx any](e *inboxEnv[Tx]) {
 	m := e.message("order/1")
 	e.inTx(func(tx Tx) {
 		e.claim(tx, "c", m.ID)
-		e.must(e.store.DeadLetter(e.ctx, tx, "c", []store.DeadLetterRequest{{Message: m, Reason: "refused"}}, false), "dead-letter")
+		e.must(e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}}}), "dead-letter")
 	})
 	for redrives := 1; redrives <= 2; redrives++ {
 		e.redrive(store.DeadFilter{}, 1)

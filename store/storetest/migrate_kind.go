@@ -94,8 +94,8 @@ func (e *inboxEnv[Tx]) fillKinds() {
 	e.parkHead("c", time.Hour, e.message("order/1"))
 	e.park("c", store.ParkHeld, 0, e.message("order/1"))
 	e.park("c", store.ParkRetry, time.Hour, e.message(""))
-	e.deadLetter("c", true, store.DeadLetterRequest{Message: e.message("order/6"), Reason: "refused"})
-	e.deadLetter("c", false, store.DeadLetterRequest{Message: e.message(""), Reason: "refused"})
+	e.deadLetter("c", true, store.ParkRequest{Message: e.message("order/6"), Dead: &store.DeadRequest{Reason: "refused"}})
+	e.deadLetter("c", false, store.ParkRequest{Message: e.message(""), Dead: &store.DeadRequest{Reason: "refused"}})
 	for p := range e.partitions {
 		c.settle(store.Settlement{Partition: p, FailedCount: 1})
 	}

@@ -14,7 +14,8 @@ var purgeTests = []test{
 	{name: "PurgeKeepsWhatTheLogHas", run: purgeKeepsLogged},
 	{name: "PurgedDeadLetterOfAConsumer", run: purgeOfConsumer},
 	{name: "PurgeRemovesManyInSteps", run: purgeMany},
-	{name: "PurgedRedriveOfAParkedMessage", run: purgeOfParked, statements: true},
+	{name: "PurgeKeepsWhatARedriveCountsBy", run: purgeOfRedriven, statements: true},
+	{name: "RedriveWithoutItsDeadLettersDeliveredNothing", run: redriveOfErased},
 }
 
 // resolvedQuery selects everything that is resolved by now.
@@ -156,23 +157,68 @@ func purgeMany(e *env) {
 	}
 }
 
-// purgeOfParked: a redriven message is parked while its dead letter is removed, and is delivered.
-func purgeOfParked(e *env) {
+// purgeOfRedriven: a redrive counts by its dead letters, and by those that its messages become again, as long as it is on record.
+func purgeOfRedriven(e *env) {
 	w := e.worker("r", "a")
-	e.importOpen("r", 1)
-	want := []string{e.deadLetters(store.DeadFilter{})[0].Message.ID}
-	r := e.startRedrive(everyOpen)
-	e.drive(r.ID)
-	if n, _ := e.removeResolved(e.resolvedQuery("")); n != 1 {
-		e.t.Errorf("removed %d, want 1", n)
+	e.importOpen("r", 3)
+	r := e.drive(e.startRedrive(everyOpen).ID)
+	var entries []store.Entry
+	for _, run := range w.due().Runs {
+		entries = append(entries, run.Entries...)
 	}
-	e.wantIDs("due", w.dueIDs(), want)
-	shown, err := e.ShowRedrive(e.ctx, r.ID)
-	if err != nil || shown.Done != 1 {
-		e.t.Errorf("the redrive: %+v, %v", shown, err)
+	w.settle(store.Settlement{
+		Partition: e.partition("order/1"), Removed: []int64{entries[0].Message.Sequence},
+		Dead: []store.DeadOutcome{{Sequence: entries[1].Message.Sequence, Key: "order/1", Reason: "again"}},
+	})
+	e.discardAll(everyOpen)
+	want := store.RedriveOutcome{Delivered: 1, Waiting: 1, Failed: 1}
+	shown := func(want store.RedriveOutcome) {
+		e.t.Helper()
+		got, err := e.ShowRedrive(e.ctx, r.ID)
+		if err != nil || *got.Outcome != want {
+			e.t.Errorf("the redrive: %+v, %v, want %+v", got.Outcome, err, want)
+		}
 	}
-	_, err = e.Store.Purge(e.ctx, deadletter.PurgePlan{}, nil)
-	if err == nil {
+	shown(want)
+	if n, last := e.removeResolved(e.resolvedQuery("")); n != 0 || last == 0 || e.countAny() != 4 {
+		e.t.Errorf("removed %d up to %d, %d are left; want all 4 kept", n, last, e.countAny())
+	}
+	shown(want)
+	e.wantIDs("due", w.dueIDs(), []string{entries[2].Message.ID})
+	e.clockMoves(5 * time.Millisecond)
+	e.maintain(store.Retention{Redrives: time.Millisecond})
+	if n, _ := e.removeResolved(e.resolvedQuery("")); n != 4 {
+		e.t.Errorf("removed %d once the redrive is not on record any more, want 4", n)
+	}
+	e.wantIDs("due without its dead letter", w.dueIDs(), []string{entries[2].Message.ID})
+	if _, err := e.Store.Purge(e.ctx, deadletter.PurgePlan{}, nil); err == nil {
 		e.t.Error("a purge without an age was accepted")
+	}
+}
+
+// redriveOfErased: what was erased, or removed with its relay, was not delivered.
+func redriveOfErased(e *env) {
+	w := e.worker("r", "a")
+	e.importOpen("r", 2)
+	r := e.drive(e.startRedrive(everyOpen).ID)
+	erase := store.EraseFilter{MessageID: w.due().Runs[0].Entries[0].Message.ID}
+	e.changeRecords(func(wr store.Writer) error {
+		_, err := wr.EraseParked(e.ctx, erase, 10)
+		if err == nil {
+			_, err = wr.EraseDead(e.ctx, erase, 10)
+		}
+		return err
+	})
+	got, err := e.ShowRedrive(e.ctx, r.ID)
+	if want := (store.RedriveOutcome{Waiting: 1, Unknown: 1}); err != nil || *got.Outcome != want {
+		e.t.Errorf("after the erasure: %+v, %v, want %+v", got.Outcome, err, want)
+	}
+	w.leave()
+	_, err = held.New(e).RemoveRelay(e.ctx, "r", "olga", "gone", true)
+	e.must(err, "remove the relay")
+	e.must(held.New(e).RemoveKept(e.ctx, "r"), "remove what is kept")
+	got, err = e.ShowRedrive(e.ctx, r.ID)
+	if want := (store.RedriveOutcome{Unknown: 2}); err != nil || *got.Outcome != want {
+		e.t.Errorf("after the removal: %+v, %v, want %+v", got.Outcome, err, want)
 	}
 }

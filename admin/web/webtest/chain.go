@@ -57,7 +57,7 @@ func deadLetterOne(ctx context.Context, s *memory.Store, id, cause, key string) 
 	m.FillDefaults("shop", time.Now())
 	err := s.Enroll(ctx, name)
 	tx, failed := s.Begin(ctx)
-	return errors.Join(err, failed, s.DeadLetter(ctx, tx, name, []store.DeadLetterRequest{{Reason: "refused", Cause: "card " + Secret, Message: m}}, false), s.Commit(ctx, tx))
+	return errors.Join(err, failed, s.Park(ctx, tx, name, []store.ParkRequest{{Dead: &store.DeadRequest{Reason: "refused"}, Cause: "card " + Secret, Message: m}}), s.Commit(ctx, tx))
 }
 
 // ErrUnreachable is the error of the store that cannot be reached.

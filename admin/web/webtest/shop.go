@@ -249,17 +249,17 @@ func (s *Shop) consumer(suffix string) {
 	s.do(s.Enroll(s.ctx, name))
 	tx, err := s.Begin(s.ctx)
 	s.do(err)
-	var dead []store.DeadLetterRequest
+	var dead []store.ParkRequest
 	for i := range 12 {
 		m := &postrider.Message{Type: "order.paid", Topic: "orders", Key: fmt.Sprintf("order/%d", i), CorrelationID: "fulfilment-4712", CausationID: s.Delivered, Payload: []byte(`{"number":1}`)}
 		m.FillDefaults("shop", time.Now())
 		s.Dead = m.ID
-		dead = append(dead, store.DeadLetterRequest{
-			Reason: "handler failed", Message: m,
+		dead = append(dead, store.ParkRequest{
+			Dead: &store.DeadRequest{Reason: "handler failed"}, Message: m,
 			Cause: fmt.Sprintf("duplicate key value violates unique constraint \"orders_%d\"%s\nshop.(*View).apply\n\tshop/view.go:41", 10000000+i, suffix),
 		})
 	}
-	s.do(s.DeadLetter(s.ctx, tx, name, dead, false))
+	s.do(s.Park(s.ctx, tx, name, dead))
 	s.do(s.Commit(s.ctx, tx))
 	_, err = s.Heartbeat(s.ctx, name, owner(name), lease)
 	s.do(err)

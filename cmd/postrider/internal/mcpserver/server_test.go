@@ -37,14 +37,14 @@ func withDead(t *testing.T, n int, rules ...admin.Rule) (*admin.Service, *web.Ha
 	clitest.Must(t, s.Enroll(ctx, "view"))
 	tx, err := s.Begin(ctx)
 	clitest.Must(t, err)
-	var dead []store.DeadLetterRequest
+	var dead []store.ParkRequest
 	for i := range n {
-		dead = append(dead, store.DeadLetterRequest{Reason: "attempts exhausted", Cause: injection + fmt.Sprintf(" %d", 1000+i), Message: &postrider.Message{
+		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "attempts exhausted"}, Cause: injection + fmt.Sprintf(" %d", 1000+i), Message: &postrider.Message{
 			ID: fmt.Sprintf("m-%d", i), Source: "test", Time: time.Now(), Type: "order.placed", Topic: "orders", Key: fmt.Sprintf("order/%d", i),
 			Headers: map[string]string{"authorization": secret, injection: "1"}, Payload: fmt.Appendf(nil, `{"card": %q, "note": %q}`, secret, injection),
 		}})
 	}
-	clitest.Must(t, s.DeadLetter(ctx, tx, "view", dead, false))
+	clitest.Must(t, s.Park(ctx, tx, "view", dead))
 	clitest.Must(t, s.Commit(ctx, tx))
 	service := admin.New(s, admin.Config{Name: "shop", Show: append(rules, admin.Rule{Type: "*", All: true, Headers: []string{"*"}, Causes: true, Keys: admin.Viewer})})
 	reads, err := web.New(service, web.Config{})

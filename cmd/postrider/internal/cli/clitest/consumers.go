@@ -48,7 +48,7 @@ func Consume(t *testing.T, url string) {
 		Headers: map[string]string{inbox.PositionHeader: `{"Epoch":"7","Partition":"orders/3","Offset":12}`}}
 	_, err = s.Claim(ctx, tx, "view", []store.ClaimRequest{{ID: m.ID, Key: m.Key}})
 	Must(t, err)
-	Must(t, s.DeadLetter(ctx, tx, "view", []store.DeadLetterRequest{{Message: m, Reason: "refused", Cause: "no such order"}}, false))
+	Must(t, s.Park(ctx, tx, "view", []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no such order"}}))
 	at := postrider.Position{Partition: "orders/0", Incarnation: "1", Offset: 4711}
 	_, err = s.Watermark(ctx, tx, "ledger", at)
 	Must(t, err)

@@ -71,6 +71,6 @@ func refuse(t *testing.T, s store.Inbox[*sql.Tx], consumer, key string) {
 	m := &postrider.Message{ID: "m-" + consumer, Type: "order.placed", Topic: "orders", Source: "shop", Key: key, Time: time.Now(), Payload: []byte("{}")}
 	_, err = s.Claim(t.Context(), tx, consumer, []store.ClaimRequest{{ID: m.ID, Key: m.Key}})
 	clitest.Must(t, err)
-	clitest.Must(t, s.DeadLetter(t.Context(), tx, consumer, []store.DeadLetterRequest{{Message: m, Reason: "refused", Cause: "no such order"}}, false))
+	clitest.Must(t, s.Park(t.Context(), tx, consumer, []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no such order"}}))
 	clitest.Must(t, s.Commit(t.Context(), tx))
 }

@@ -151,6 +151,9 @@ func (p commands) writeRedrive(r store.Redrive) error {
 	f.Add("waiting", output.Number(r.Outcome.Waiting))
 	f.Add("failing", output.Number(r.Outcome.Failing)+" of those that wait")
 	f.Add("died again", output.Number(r.Outcome.Failed))
+	if r.Outcome.Unknown > 0 {
+		f.Add("unknown", output.Number(r.Outcome.Unknown)+", of messages that were erased, or of a relay that was removed")
+	}
 	f.Flush()
 	if r.Stopped() != "" {
 		fmt.Fprintf(p.Stdout, "\nlet it go on:        %s", p.Hint("redrive continue %d", r.ID))
