@@ -203,8 +203,8 @@ func (s *Service) findKey(ctx context.Context, key, text string, out []Found) ([
 			return append(out, Found{"key", text, KeyPath(text)}), nil
 		}
 	}
-	dead, err := s.dead().CountDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny})
-	if err == nil && dead > 0 {
+	dead, err := s.dead().FindDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny}, 0, 0, nil)
+	if err == nil && dead.Total > 0 {
 		out = append(out, Found{"key", text, KeyPath(text)})
 	}
 	return out, err
