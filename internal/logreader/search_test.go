@@ -2,6 +2,7 @@ package logreader_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/postrider/postrider/internal/logreader"
@@ -9,7 +10,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// counting counts the calls of Fetch, and calls before each.
+// counting counts the calls of Fetch, and calls before each. As store/postgres does, it returns no batch for a partition that has nothing.
 type counting struct {
 	*memory.Store
 	fetches int
@@ -21,7 +22,8 @@ func (c *counting) Fetch(ctx context.Context, relay string, req store.FetchReque
 	if c.before != nil {
 		c.before(c.fetches)
 	}
-	return c.Store.Fetch(ctx, relay, req)
+	batches, err := c.Store.Fetch(ctx, relay, req)
+	return slices.DeleteFunc(batches, func(b store.Batch) bool { return len(b.Entries) == 0 }), err
 }
 
 // TestSearchOfAPositionIsShort: it takes one snapshot, and probes no more often than the length of the log needs.
@@ -55,16 +57,12 @@ func TestSearchWhileOthersPublish(t *testing.T) {
 				last += 150
 			}
 		}}
-		r, err := logreader.FromNow(t.Context(), s)
+		r, err := logreader.FromSequence(t.Context(), s, 50)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.publish(t, last+1, last+10)
-		got := rest(t, r)
-		if len(got) < 10 || len(got) > last-first+10 {
-			t.Errorf("%d messages are read, of %d", len(got), last-first+10)
-		}
-		want(t, got[len(got)-10:], last+1, last+10)
+		want(t, rest(t, r), 50, last+10)
 	}
 }
 
