@@ -47,28 +47,30 @@ func reasons(t *testing.T, e store.Extent) (out []store.GapReason) {
 
 func TestSearchStopsAtItsLimit(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		n, total int
-		complete bool
-	}{
-		{0, 0, true}, {store.SearchLimit, store.SearchLimit, true}, {store.SearchLimit + 1, store.SearchLimit, false},
-	} {
-		d := deadletter.New(withDead(t, memory.Config{}, tt.n))
-		var listed []int64
-		found, err := d.FindDead(t.Context(), store.DeadFilter{}, 0, 10, func(l store.DeadLetter) { listed = append(listed, l.Number) })
-		must(t, err)
-		if got := reasons(t, found.Extent); found.Complete != tt.complete || !tt.complete && got[0] != store.GapDeadLetters || int(found.Total) != tt.total {
-			t.Errorf("of %d dead letters, %d were found: %v", tt.n, found.Total, got)
+	synctest.Test(t, func(t *testing.T) { // no time passes
+		for _, tt := range []struct {
+			n, total int
+			complete bool
+		}{
+			{0, 0, true}, {store.SearchLimit, store.SearchLimit, true}, {store.SearchLimit + 1, store.SearchLimit, false},
+		} {
+			d := deadletter.New(withDead(t, memory.Config{}, tt.n))
+			var listed []int64
+			found, err := d.FindDead(t.Context(), store.DeadFilter{}, 0, 10, func(l store.DeadLetter) { listed = append(listed, l.Number) })
+			must(t, err)
+			if got := reasons(t, found.Extent); found.Complete != tt.complete || !tt.complete && got[0] != store.GapDeadLetters || int(found.Total) != tt.total {
+				t.Errorf("of %d dead letters, %d were found: %v", tt.n, found.Total, got)
+			}
+			if len(listed) != min(10, tt.n) || tt.n > 10 && found.Next != listed[9] {
+				t.Errorf("of %d dead letters, the first page has %v, and goes on after %d", tt.n, listed, found.Next)
+			}
+			causes, err := d.CountCauses(t.Context(), store.DeadFilter{}, 10)
+			must(t, err)
+			if causes.Complete != tt.complete || tt.n > 0 && (int(causes.Causes[0].DeadLetters) != tt.total || causes.Causes[0].AtLeast == tt.complete) {
+				t.Errorf("causes of %d dead letters: %+v", tt.n, causes)
+			}
 		}
-		if len(listed) != min(10, tt.n) || tt.n > 10 && found.Next != listed[9] {
-			t.Errorf("of %d dead letters, the first page has %v, and goes on after %d", tt.n, listed, found.Next)
-		}
-		causes, err := d.CountCauses(t.Context(), store.DeadFilter{}, 10)
-		must(t, err)
-		if causes.Complete != tt.complete || tt.n > 0 && (int(causes.Causes[0].DeadLetters) != tt.total || causes.Causes[0].AtLeast == tt.complete) {
-			t.Errorf("causes of %d dead letters: %+v", tt.n, causes)
-		}
-	}
+	})
 }
 
 // TestSearchStopsInTime: it goes on where it stopped until it has found what it is for, and says from when on.
@@ -124,15 +126,17 @@ func TestSearchSaysThatCausesAreNotGrouped(t *testing.T) {
 // TestSearchOfManyCauses: a cause of which each piece has few may be one of the most frequent.
 func TestSearchOfManyCauses(t *testing.T) {
 	t.Parallel()
-	s := withDead(t, memory.Config{}, 0)
-	var dead []store.DeadLetterRequest
-	for i := range 12_000 {
-		dead = append(dead, request(i, strings.Repeat("x", i%1_500)))
-	}
-	deadLetter(t, s, dead)
-	causes, err := deadletter.New(s).CountCauses(t.Context(), store.DeadFilter{}, 10)
-	must(t, err)
-	if got := reasons(t, causes.Extent); len(got) != 1 || got[0] != store.GapCauses || len(causes.Causes) != 10 || !causes.Causes[0].AtLeast {
-		t.Errorf("causes: %+v", causes)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := withDead(t, memory.Config{}, 0)
+		var dead []store.DeadLetterRequest
+		for i := range 12_000 {
+			dead = append(dead, request(i, strings.Repeat("x", i%1_500)))
+		}
+		deadLetter(t, s, dead)
+		causes, err := deadletter.New(s).CountCauses(t.Context(), store.DeadFilter{}, 10)
+		must(t, err)
+		if got := reasons(t, causes.Extent); len(got) != 1 || got[0] != store.GapCauses || len(causes.Causes) != 10 || !causes.Causes[0].AtLeast {
+			t.Errorf("causes: %+v", causes)
+		}
+	})
 }

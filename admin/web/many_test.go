@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,46 +34,55 @@ func manyDead(t *testing.T) *memory.Store {
 	return s
 }
 
-// TestMoreThanASearchLooksAt: API and pages say what was not looked at, and how to go on.
+// TestMoreThanASearchLooksAt: API and pages say what was not looked at, and how to go on. On a busy machine, a search ends before its limit.
 func TestMoreThanASearchLooksAt(t *testing.T) {
 	t.Parallel()
 	s := serveService(t, admin.New(manyDead(t), admin.Config{Name: "shop"}), web.Config{}).signIn(admin.Viewer)
 	p := admin.Principal{Subject: "anna", Role: admin.Viewer}
-	const why = "Only 50,000 dead letters were looked at, "
+	const why = `Only \d\d,000 dead letters were looked at, `
+	reason := regexp.MustCompile("^" + why)
 	var causes store.FoundCauses
 	s.read(p, "/dead/causes", nil, &causes)
-	if causes.Complete || len(causes.Incomplete) != 1 || !strings.HasPrefix(causes.Incomplete[0].Text, why+"from the newest back to ") || causes.Incomplete[0].Until.IsZero() ||
-		len(causes.Causes) != 2 || causes.Causes[0].DeadLetters != store.SearchLimit-1 || !causes.Causes[0].AtLeast {
+	if causes.Complete || len(causes.Incomplete) != 1 || !reason.MatchString(causes.Incomplete[0].Text) || causes.Incomplete[0].Until.IsZero() ||
+		len(causes.Causes) != 2 || causes.Causes[0].DeadLetters < 9_999 || !causes.Causes[0].AtLeast {
 		t.Errorf("causes: %+v", causes)
 	}
 	var found admin.DeadPage
-	s.read(p, "/dead", map[string]string{"type": "order.late"}, &found)
-	if found.Complete || found.Total != 0 || len(found.DeadLetters) != 0 || found.Next != store.SearchLimit || !strings.HasPrefix(found.Incomplete[0].Text, why+"up to ") {
-		t.Errorf("dead letters: %+v", found)
+	for pages := 0; len(found.DeadLetters) == 0; pages++ {
+		given := map[string]string{"type": "order.late", "after": fmt.Sprint(found.Next)}
+		before := found.Next
+		found = admin.DeadPage{}
+		s.read(p, "/dead", given, &found)
+		if found.Complete || !reason.MatchString(found.Incomplete[0].Text) || pages == 6 || len(found.DeadLetters) == 0 && found.Next <= before {
+			t.Fatalf("page %d: %+v", pages, found)
+		}
 	}
-	after := map[string]string{"type": "order.late", "after": fmt.Sprint(found.Next)}
-	found = admin.DeadPage{}
-	s.read(p, "/dead", after, &found)
 	if found.Total != 1 || len(found.DeadLetters) != 1 || found.Next != 0 {
-		t.Errorf("after that: %+v", found)
+		t.Errorf("the last page: %+v", found)
 	}
 	for path, words := range map[string][]string{
-		"/":                               {"49,999+ dead letters from ledger", "Review 49,999+", " ago or before, last "},
-		"/dead":                           {"50,000+ open dead letters", "Not all dead letters were looked at.", why + "from the newest back to ", "Review 49,999+"},
-		admin.GroupPath(causes.Causes[0]): {"49,999+ messages to", "Not all dead letters were looked at.", why, "Next page"},
-		"/dead?view=all":                  {"50,000+ open dead letters", why + "up to ", "50 of 50,000+", "Next page"},
+		"/":                               {`\d\d?,999\+ dead letters from ledger`, `Review \d\d?,999\+`, ` ago or before, last `},
+		"/dead":                           {`\d\d,000\+ open dead letters`, `Not all dead letters were looked at\.`, why + "from the newest back to ", `Review \d\d?,999\+`},
+		admin.GroupPath(causes.Causes[0]): {`\d\d?,\d{3}\+ messages to`, `Not all dead letters were looked at\.`, why, "Next page"},
+		"/dead?view=all":                  {`\d\d,000\+ open dead letters`, why + "up to ", `50 of \d\d,000\+`, "Next page"},
 		"/dead?view=all&type=order.late":  {"No open dead letters found so far", why + "up to ", "Continue searching"},
 	} {
 		_, body := s.get(path)
 		for _, w := range words {
-			says(t, path, text(body), w)
+			if !regexp.MustCompile(w).MatchString(text(body)) {
+				t.Errorf("%s does not say %q: %s", path, w, text(body))
+			}
 		}
 	}
-	_, body := s.get("/dead?view=all&type=order.late")
-	next := regexp.MustCompile(`href="([^"]+)">Continue searching`).FindStringSubmatch(body)
-	if next == nil {
-		t.Fatal("no link to continue searching")
+	path := "/dead?view=all&type=order.late"
+	for range 7 {
+		_, body := s.get(path)
+		next := regexp.MustCompile(`href="([^"]+)">Continue searching`).FindStringSubmatch(body)
+		if next == nil {
+			says(t, "the search that was continued", text(body), "1 of 1+")
+			return
+		}
+		path = html.UnescapeString(next[1])
 	}
-	_, body = s.get(html.UnescapeString(next[1]))
-	says(t, "the search that was continued", text(body), "1 of 1+")
+	t.Error("the search does not end")
 }
