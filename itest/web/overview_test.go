@@ -190,3 +190,31 @@ func check(b testing.TB, err error) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkMillionDead reads lists of a million open dead letters (scenario C12): the first page takes less than 300 ms, and a search by the
+// text of a cause that few have stops after two seconds, and says so.
+func BenchmarkMillionDead(b *testing.B) {
+	pool, err := pgxpool.New(context.Background(), database(b))
+	check(b, err)
+	defer pool.Close()
+	service := admin.New(crowd(b, pool, 1_000, 1_000_000), admin.Config{Show: []admin.Rule{{Type: "*", Causes: true}}})
+	p := admin.Principal{Subject: "anna", Role: admin.Operator}
+	for name, f := range map[string]store.DeadFilter{"FirstPage": {}, "OfOneCause": {Fingerprint: "print-7"}, "ByText": {Cause: "timed out"}} {
+		b.Run(name, func(b *testing.B) {
+			measured(b, pool, func() {
+				found, err := service.DeadLetters(context.Background(), p, f, 0, 50)
+				if check(b, err); found.Complete && f.Fingerprint == "" || len(found.DeadLetters) != 50 && f.Cause == "" {
+					b.Fatalf("%+v", found.FoundDead)
+				}
+			})
+		})
+	}
+	b.Run("Causes", func(b *testing.B) {
+		measured(b, pool, func() {
+			found, err := service.Causes(context.Background(), p, store.DeadFilter{}, 100)
+			if check(b, err); found.Complete || len(found.Causes) != 40 {
+				b.Fatalf("%+v", found)
+			}
+		})
+	})
+}
