@@ -30,23 +30,28 @@ func (s Store) FindDead(ctx context.Context, f store.DeadFilter, after int64, li
 			return out, err
 		}
 	}
-	whole := false // everything that matches was listed
-	if limit > 0 {
-		n := 0
-		last, err := c.walk(ctx, after, false, func(q store.DeadQuery, _ int64) (enough bool, err error) {
-			n, err = c.list(ctx, q, n, limit, func(l store.DeadLetter) {
-				out.Next = l.Number
-				each(l)
-			})
-			return n == limit, err
+	n, last := 0, int64(0)
+	page := func(q store.DeadQuery, _ int64) (enough bool, err error) {
+		n, err = c.list(ctx, q, n, limit, func(l store.DeadLetter) {
+			out.Next = l.Number
+			each(l)
 		})
-		if err != nil {
-			return out, err
-		}
-		if out.Total = int64(n); n < limit {
-			out.Next, whole = last, after == 0
-		}
+		return n == limit, err
 	}
+	switch {
+	case limit == 0:
+	case c.all: // an index finds them
+		_, err = page(store.DeadQuery{DeadFilter: c.filter, After: after}, 0)
+	default:
+		last, err = c.walk(ctx, after, false, page)
+	}
+	if err != nil {
+		return out, err
+	}
+	if out.Total = int64(n); n < limit {
+		out.Next = last
+	}
+	whole := n < limit && after == 0 // everything that matches was listed, or looked at
 	if !whole {
 		if err := c.count(ctx, &out.Total); err != nil {
 			return out, err
