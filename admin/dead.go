@@ -24,20 +24,20 @@ type Dead struct {
 	HoldsKey bool `json:"holds_key,omitempty"`
 }
 
-// Causes groups the open dead letters that match a filter by relay, type and normalized cause, most frequent first.
-func (s *Service) Causes(ctx context.Context, p Principal, f store.DeadFilter, limit int) ([]store.CauseCount, error) {
+// Causes groups the open dead letters that match a filter by relay, type and normalized cause, most frequent first. It says if there are
+// too many to count all of them.
+func (s *Service) Causes(ctx context.Context, p Principal, f store.DeadFilter, limit int) (out store.FoundCauses, err error) {
 	if err := s.allow(ctx, p, "Causes", ""); err != nil {
-		return nil, err
+		return out, err
 	}
-	f, err := s.searchable(ctx, p, f)
-	if err != nil {
-		return nil, err
+	if f, err = s.searchable(ctx, p, f); err != nil {
+		return out, err
 	}
-	counts, err := s.dead().CountCauses(ctx, f, limit)
-	for i := range counts {
-		counts[i].Cause = store.NormalizeCause(counts[i].Cause)
+	out, err = s.dead().CountCauses(ctx, f, limit)
+	for i := range out.Causes {
+		out.Causes[i].Cause = store.NormalizeCause(out.Causes[i].Cause)
 	}
-	return counts, err
+	return out, err
 }
 
 // searchable removes from a filter what would let a principal guess hidden values. Errors: ErrKeyHidden.
@@ -49,23 +49,25 @@ func (s *Service) searchable(ctx context.Context, p Principal, f store.DeadFilte
 	return f, err
 }
 
-// DeadLetters returns up to limit dead letters that match a filter and have numbers above after, oldest first, without payloads,
-// and how many match in all.
-func (s *Service) DeadLetters(ctx context.Context, p Principal, f store.DeadFilter, after int64, limit int) (out []Dead, total int64, err error) {
+// DeadPage is a page of dead letters, oldest first, and how many match in all.
+type DeadPage struct {
+	DeadLetters []Dead `json:"dead_letters"`
+	store.FoundDead
+}
+
+// DeadLetters returns up to limit dead letters that match a filter and have numbers above after, without payloads. It says if there are
+// too many to look at all of them.
+func (s *Service) DeadLetters(ctx context.Context, p Principal, f store.DeadFilter, after int64, limit int) (out DeadPage, err error) {
 	if err := s.allow(ctx, p, "DeadLetters", ""); err != nil {
-		return nil, 0, err
+		return out, err
 	}
 	if f, err = s.searchable(ctx, p, f); err != nil {
-		return nil, 0, err
+		return out, err
 	}
-	for l, err := range s.dead().ListDead(ctx, f, after, limit) {
-		if err != nil {
-			return nil, 0, err
-		}
-		out = append(out, s.shownDead(p, l, false))
-	}
-	total, err = s.dead().CountDead(ctx, f)
-	return out, total, err
+	out.FoundDead, err = s.dead().FindDead(ctx, f, after, limit, func(l store.DeadLetter) {
+		out.DeadLetters = append(out.DeadLetters, s.shownDead(p, l, false))
+	})
+	return out, err
 }
 
 // DeadLetter returns one dead letter, and its edits without their content. Errors: deadletter.ErrNotFound.

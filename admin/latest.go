@@ -49,7 +49,7 @@ type countedCauses struct {
 // maxCauses is how many causes of dead letters the overview looks at.
 const maxCauses = 5
 
-// causesEvery: counting causes, which reads all open dead letters, takes at most one in so many parts of the time; but they are counted
+// causesEvery: counting causes, which reads many dead letters, takes at most one in so many parts of the time; but they are counted
 // again after causesKept.
 const (
 	causesEvery = 20
@@ -66,7 +66,7 @@ func (s *Service) latestCauses(ctx context.Context) ([]store.CauseCount, error) 
 	}
 	list, err := s.dead().CountCauses(ctx, store.DeadFilter{}, maxCauses)
 	if err == nil {
-		*c = countedCauses{list, begun, time.Since(begun), changes}
+		*c = countedCauses{list.Causes, begun, time.Since(begun), changes}
 	}
-	return list, err
+	return list.Causes, err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inspect"
@@ -149,47 +150,82 @@ const heldShown = 50
 
 // Found is a page that a search has found.
 type Found struct {
-	// Kind is "message", "key", "dead letter" or "saga".
+	// Kind is "message", "key", "dead letter", "saga" or "same correlation ID".
 	Kind, Text, Path string
 }
 
-// Find searches for a message ID, a key, the number of a dead letter, or the ID of a saga.
-func (s *Service) Find(ctx context.Context, p Principal, text string) (out []Found, err error) {
+// Search is what Find has found.
+type Search struct {
+	Found []Found
+	// LogUnread: the log is long, and it was not read to its end. There may be a message with the ID nevertheless, or more messages with the
+	// correlation ID.
+	LogUnread bool
+}
+
+const (
+	// findWithin bounds the time for which a search reads the log: once for an ID, and once for a correlation ID.
+	findWithin = 200 * time.Millisecond
+	// correlatedShown is how many messages with a correlation ID a search shows.
+	correlatedShown = 50
+)
+
+// Find searches for a message ID, a key, the number of a dead letter, the ID of a saga, or a correlation ID of recent messages.
+func (s *Service) Find(ctx context.Context, p Principal, text string) (out Search, err error) {
 	if err := s.allow(ctx, p, "Find", ""); err != nil {
-		return nil, err
+		return out, err
 	}
 	if text = strings.TrimSpace(text); text == "" {
-		return nil, nil
+		return out, nil
 	}
+	add := func(kind, text, path string) { out.Found = append(out.Found, Found{kind, text, path}) }
 	if number, err := strconv.ParseInt(strings.TrimPrefix(text, "#"), 10, 64); err == nil && number > 0 {
 		switch _, err := s.dead().ShowDead(ctx, number); {
 		case err == nil:
-			out = append(out, Found{"dead letter", deadName(number), deadPath(number)})
+			add("dead letter", deadName(number), deadPath(number))
 		case !errors.Is(err, deadletter.ErrNotFound):
-			return nil, err
+			return out, err
 		}
 	}
 	saga, err := s.findSaga(ctx, p, text)
 	switch {
 	case err == nil:
-		out = append(out, Found{"saga", saga.Saga + " " + text, "/sagas/" + escape(text)})
+		add("saga", saga.Saga+" "+text, "/sagas/"+escape(text))
 	case !errors.Is(err, store.ErrNoSaga):
-		return nil, err
+		return out, err
 	}
-	switch _, err := inspect.Message(ctx, s.store, text); {
-	case err == nil:
-		out = append(out, Found{"message", text, "/messages/" + escape(text)})
-	case !errors.Is(err, inspect.ErrNotFound):
-		return nil, err
+	known, complete, err := inspect.Known(ctx, s.store, text, findWithin)
+	if out.LogUnread = !complete && !known; err != nil {
+		return out, err
+	}
+	if known {
+		add("message", text, "/messages/"+escape(text))
 	}
 	key, err := s.named(ctx, p, anyType, text)
 	switch {
 	case errors.Is(err, ErrKeyHidden), errors.Is(err, inspect.ErrNotFound):
 		return out, nil
 	case err != nil:
-		return nil, err
+		return out, err
 	}
-	return s.findKey(ctx, key, text, out)
+	if out.Found, err = s.findKey(ctx, key, text, out.Found); err != nil || len(out.Found) > 0 {
+		return out, err
+	}
+	found, complete, err := inspect.Correlated(ctx, s.store, text, correlatedShown, findWithin)
+	for _, m := range found {
+		add("same correlation ID", m.Type+" "+m.ID, "/messages/"+escape(m.ID))
+	}
+	out.LogUnread = out.LogUnread || !complete
+	return out, err
+}
+
+// SagaOf returns the saga that messages with a correlation ID belong to. Errors: store.ErrNoSaga.
+func (s *Service) SagaOf(ctx context.Context, p Principal, correlationID string) (out store.SagaIdentity, err error) {
+	if err := s.allow(ctx, p, "SagaOf", ""); err != nil {
+		return out, err
+	}
+	i, err := s.findSaga(ctx, p, correlationID)
+	s.sagaNamed(p, &i.SagaIdentity)
+	return i.SagaIdentity, err
 }
 
 // findKey adds the key if it is held anywhere, or has dead letters.
@@ -203,8 +239,8 @@ func (s *Service) findKey(ctx context.Context, key, text string, out []Found) ([
 			return append(out, Found{"key", text, KeyPath(text)}), nil
 		}
 	}
-	dead, err := s.dead().CountDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny})
-	if err == nil && dead > 0 {
+	dead, err := s.dead().FindDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny}, 0, 0, nil)
+	if err == nil && dead.Total > 0 {
 		out = append(out, Found{"key", text, KeyPath(text)})
 	}
 	return out, err

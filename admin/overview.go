@@ -325,10 +325,16 @@ func keys(c store.Count) string {
 const stillHappening = 10 * time.Minute
 
 func deadProblem(c store.CauseCount, cause string, now time.Time) Problem {
+	deadLetters, before := " dead letters", ""
+	if c.AtLeast {
+		before = " or before"
+	} else if c.DeadLetters == 1 {
+		deadLetters = " dead letter"
+	}
 	p := Problem{
-		Tone: Warn, Status: "Failed for good", Text: plural(c.DeadLetters, "dead letter", "dead letters") + " from " + c.Relay,
-		Cause: cmp.Or(cause, c.Reason), Path: GroupPath(c), Button: fmt.Sprintf("Review %s", Grouped(c.DeadLetters)),
-		Detail: c.Type + " · first " + Duration(now.Sub(c.Oldest)) + " ago, last " + Duration(now.Sub(c.Newest)) + " ago",
+		Tone: Warn, Status: "Failed for good", Text: Number(c.Count()) + deadLetters + " from " + c.Relay,
+		Cause: cmp.Or(cause, c.Reason), Path: GroupPath(c), Button: "Review " + Number(c.Count()),
+		Detail: c.Type + " · first " + Duration(now.Sub(c.Oldest)) + " ago" + before + ", last " + Duration(now.Sub(c.Newest)) + " ago",
 	}
 	if now.Sub(c.Newest) < stillHappening {
 		p.Status = "Likely still happening"

@@ -94,7 +94,7 @@ func TestNothingHiddenIsReturned(t *testing.T) {
 		add(o, err)
 		c, err := service.Causes(ctx, p, store.DeadFilter{}, 10)
 		add(c, err)
-		l, _, err := service.DeadLetters(ctx, p, store.DeadFilter{}, 0, 10)
+		l, err := service.DeadLetters(ctx, p, store.DeadFilter{}, 0, 10)
 		add(l, err)
 		d, edits, err := service.DeadLetter(ctx, p, 1)
 		add(d, edits, err)
@@ -123,8 +123,8 @@ func TestNothingHiddenIsReturned(t *testing.T) {
 			}
 		}
 		// A filter by text could find out the secret by guessing.
-		_, n, err := service.DeadLetters(ctx, p, store.DeadFilter{Cause: secret[:4]}, 0, 10)
-		if must(t, err); n != 0 {
+		found, err := service.DeadLetters(ctx, p, store.DeadFilter{Cause: secret[:4]}, 0, 10)
+		if must(t, err); found.Total != 0 {
 			t.Errorf("%s finds causes by the text of the secret", p.Role)
 		}
 	}
@@ -280,9 +280,9 @@ func TestCausesOfUnknownTypes(t *testing.T) {
 		"a rule for all without":  {[]admin.Rule{{Type: "*"}, {Type: "*", Causes: true}}, false},
 	} {
 		_, service := withDead(t, 1, tt.rules...)
-		l, n, err := service.DeadLetters(t.Context(), operator, store.DeadFilter{Cause: secret[:4]}, 0, 10)
-		if must(t, err); (n == 1) != tt.shown {
-			t.Errorf("%s: a search by text finds %d: %+v", name, n, l)
+		found, err := service.DeadLetters(t.Context(), operator, store.DeadFilter{Cause: secret[:4]}, 0, 10)
+		if must(t, err); (found.Total == 1) != tt.shown {
+			t.Errorf("%s: a search by text finds %+v", name, found)
 		}
 		d, _, err := service.DeadLetter(t.Context(), operator, 1)
 		must(t, err)
@@ -292,8 +292,8 @@ func TestCausesOfUnknownTypes(t *testing.T) {
 		if must(t, err); !tt.shown && strings.Contains(string(text), secret) {
 			t.Errorf("%s: the key's page has the cause: %s", name, text)
 		}
-		if _, n, err := service.DeadLetters(t.Context(), viewer, store.DeadFilter{Cause: secret[:4]}, 0, 10); err != nil || n != 0 {
-			t.Errorf("%s: a viewer finds %d, %v", name, n, err)
+		if found, err := service.DeadLetters(t.Context(), viewer, store.DeadFilter{Cause: secret[:4]}, 0, 10); err != nil || found.Total != 0 {
+			t.Errorf("%s: a viewer finds %+v, %v", name, found, err)
 		}
 	}
 }

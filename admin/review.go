@@ -166,9 +166,11 @@ func (s *Service) startReview(ctx context.Context, p Principal, action ReviewAct
 		ID: postrider.NewID(), Action: action, Filter: f, By: clean(p.String()), Issuer: clean(p.Issuer), Subject: clean(p.Subject), Via: p.Via,
 		AgentReason: clean(agentReason), secret: rand.Text(),
 	}
-	if r.Causes, err = s.dead().CountCauses(ctx, f, reviewCauses); err != nil {
+	causes, err := s.dead().CountCauses(ctx, f, reviewCauses)
+	if err != nil {
 		return r, err
 	}
+	r.Causes = causes.Causes
 	for i := range r.Causes {
 		r.Causes[i].Cause = store.NormalizeCause(r.Causes[i].Cause)
 	}

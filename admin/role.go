@@ -123,6 +123,7 @@ var permissions = map[Action]permission{
 	"Redrive":         {Viewer, "Seeing a redrive", true},
 	"Sagas":           {Viewer, "Seeing sagas", true},
 	"Saga":            {Viewer, "Seeing a saga", true},
+	"SagaOf":          {Viewer, "Seeing a saga", true},
 	"Content":         {Operator, "Seeing payloads", true},
 	"ShowReview":      {Operator, "Seeing a review", true},
 	"Activity":        {Operator, "Seeing the activity", true},

@@ -22,19 +22,28 @@ import (
 // withDead returns a store in which consumer "view" has dead-lettered n messages.
 func withDead(t testing.TB, cfg memory.Config, n int) *memory.Store {
 	t.Helper()
-	ctx, s := t.Context(), memory.New(cfg)
-	tx, err := s.Begin(ctx)
-	must(t, err)
+	s := memory.New(cfg)
+	must(t, s.Enroll(t.Context(), "view"))
 	var dead []store.ParkRequest
 	for i := range n {
-		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: fmt.Sprintf("order %d is unknown", i), Message: &postrider.Message{
-			ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "test", Time: time.Unix(0, 0), Payload: []byte(`{}`),
-		}})
+		dead = append(dead, request(i, fmt.Sprintf("order %d is unknown", i)))
 	}
-	must(t, s.Enroll(ctx, "view"))
-	must(t, s.Park(ctx, tx, "view", dead))
-	must(t, s.Commit(ctx, tx))
+	deadLetter(t, s, dead)
 	return s
+}
+
+func request(i int, cause string) store.ParkRequest {
+	return store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: cause, Message: &postrider.Message{
+		ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "test", Time: time.Unix(0, 0), Payload: []byte(`{}`),
+	}}
+}
+
+func deadLetter(t testing.TB, s *memory.Store, dead []store.ParkRequest) {
+	t.Helper()
+	tx, err := s.Begin(t.Context())
+	must(t, err)
+	must(t, s.Park(t.Context(), tx, "view", dead))
+	must(t, s.Commit(t.Context(), tx))
 }
 
 func must(t testing.TB, err error) {

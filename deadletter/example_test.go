@@ -23,7 +23,7 @@ func Example() {
 
 	causes, err := dead.CountCauses(ctx, store.DeadFilter{}, 10)
 	check(err)
-	for _, c := range causes {
+	for _, c := range causes.Causes {
 		fmt.Println(c.DeadLetters, c.Relay, c.Cause)
 	}
 	var number int64

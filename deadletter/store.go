@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -42,11 +43,25 @@ func (s Store) prepare(ctx context.Context, f store.DeadFilter) error {
 	if f.Fingerprint == "" {
 		return nil
 	}
-	return s.records.MarkCauses(ctx)
+	_, err := s.mark(ctx, time.Time{})
+	return err
+}
+
+// mark stores the fingerprints of causes, newest first, until all have one or the time is up (zero: never).
+func (s Store) mark(ctx context.Context, until time.Time) (all bool, err error) {
+	for {
+		more, err := s.records.MarkCauses(ctx)
+		if err != nil || !more {
+			return err == nil, err
+		}
+		if !until.IsZero() && time.Now().After(until) {
+			return false, nil
+		}
+	}
 }
 
 // ListDead yields dead letters, oldest first, fetched in pages. It starts after the Number after (0 for the start)
-// and yields at most limit dead letters (0 for all).
+// and yields at most limit dead letters (0 for all). It reads until it has found them; see FindDead for a page.
 func (s Store) ListDead(ctx context.Context, f store.DeadFilter, after int64, limit int) iter.Seq2[store.DeadLetter, error] {
 	return func(yield func(store.DeadLetter, error) bool) {
 		q := store.DeadQuery{DeadFilter: f, After: after}
@@ -85,7 +100,7 @@ func (s Store) ShowDead(ctx context.Context, number int64) (l store.DeadLetter, 
 	return l, err
 }
 
-// CountDead counts the dead letters that match the filter.
+// CountDead counts the dead letters that match the filter, however many there are; see FindDead for a page.
 func (s Store) CountDead(ctx context.Context, f store.DeadFilter) (n int64, err error) {
 	err = s.view(ctx, store.Operation{Method: "CountDead", Doing: "count dead letters"}, f, func(r store.Reader) (err error) {
 		n, err = r.CountDead(ctx, store.DeadQuery{DeadFilter: f})

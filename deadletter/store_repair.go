@@ -63,22 +63,6 @@ func (s Store) ListEdits(ctx context.Context, number int64) (edits []store.Edite
 	return edits, err
 }
 
-// CountCauses counts the dead letters that match the filter by relay or consumer, type and fingerprint, most frequent
-// first, and returns up to limit groups.
-func (s Store) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (counts []store.CauseCount, err error) {
-	if err := checkLimit(limit); err != nil {
-		return nil, err
-	}
-	if err := s.records.MarkCauses(ctx); err != nil {
-		return nil, err
-	}
-	err = s.records.View(ctx, store.Operation{Method: "CountCauses", Doing: "count causes"}, func(r store.Reader) error {
-		counts, err = r.CountCauses(ctx, f, limit)
-		return err
-	})
-	return counts, err
-}
-
 // ImportDead adds dead letters from this or another outbox, in one transaction, and returns how many are new: one
 // with the same relay, message ID and DiedAt already exists, and stays unchanged. New ones get new numbers and, since
 // their sequences mean nothing here, the store.ImportedSequence of these. They belong to no redrive of this outbox,

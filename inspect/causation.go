@@ -146,8 +146,11 @@ func (c *chase) root(ctx context.Context, id string) (Linked, error) {
 		return *found, nil
 	}
 	for _, g := range c.gaps {
-		if g.Err != nil {
+		switch {
+		case g.Err != nil:
 			return Linked{}, fmt.Errorf("search for %q in %s: %w", id, g.Store, g.Err)
+		case g.Reason == GapTime: // the message may be there
+			return Linked{}, fmt.Errorf("search for %q in %s: no answer in time: %w", id, g.Store, context.DeadlineExceeded)
 		}
 	}
 	if err := ctx.Err(); err != nil {

@@ -232,6 +232,10 @@ func TestCausationInTime(t *testing.T) {
 				t.Errorf("after %s: %s, %+v", took, outline(c.Effects), c.Incomplete)
 			}
 		}
+		_, err := inspect.FindCausation(t.Context(), []inspect.Source{source("shop", silent{b.Store})}, "a", inspect.CausationSearch{})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, inspect.ErrNotFound) {
+			t.Errorf("the only store does not answer: %v", err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := inspect.FindCausation(ctx, []inspect.Source{source("shop", silent{b.Store})}, "a", inspect.CausationSearch{}); !errors.Is(err, context.Canceled) {

@@ -178,51 +178,15 @@ func (s *openStore) linked(m *postrider.Message, inLog bool) *Linked {
 	return &l
 }
 
-// The log is searched around the time at which a message was published.
-const (
-	// closeMargin is how far the clock of a publisher usually is from that of its database at most.
-	closeMargin = time.Second
-	// publishedWithin is for how long a transaction is open, usually, after the ID of a message was made; causedWithin is how long before an
-	// effect its cause was published, usually. Only IDs that do not hold their time need the latter.
-	publishedWithin = time.Minute
-	causedWithin    = time.Minute
-)
+// causedWithin is how long before an effect its cause was published, usually. Only IDs that do not hold their time need it.
+const causedWithin = time.Minute
 
-// inLog looks for a message in the log: at the time that its ID holds; then in a wider range, for clocks that disagree. Without such an ID
-// it looks at the time before the effect, or from the oldest message.
+// inLog looks for a message in the log. If its ID does not hold its time, it looks at the time before the effect, if that is known.
 func (s *openStore) inLog(ctx context.Context, id string, before time.Time, messages int) (*postrider.Message, error) {
-	made, holds := timeOf(id)
-	switch {
-	case holds:
-		m, err := s.between(ctx, id, made.Add(-closeMargin), made.Add(publishedWithin), messages)
-		if m != nil || err != nil {
-			return m, err
-		}
-		return s.between(ctx, id, made.Add(-searchMargin), made.Add(searchMargin), messages)
-	case !before.IsZero():
-		return s.between(ctx, id, before.Add(-causedWithin), before.Add(closeMargin), messages)
+	if _, holds := timeOf(id); !holds && !before.IsZero() {
+		return between(ctx, s, id, before.Add(-causedWithin), before.Add(closeMargin), messages)
 	}
-	return s.between(ctx, id, time.Time{}, time.Time{}, messages)
-}
-
-// between looks for a message among those of the log that were published between two times; zero ones are no bounds.
-func (s *openStore) between(ctx context.Context, id string, from, until time.Time, messages int) (found *postrider.Message, err error) {
-	var r *logreader.Reader
-	if from.IsZero() {
-		r, err = logreader.FromOldest(ctx, s.Store)
-	} else {
-		r, err = logreader.FromTime(ctx, s.Store, from)
-	}
-	if err != nil {
-		return nil, err
-	}
-	_, _, err = read(ctx, r, messages, func(m *postrider.Message) (stop bool) {
-		if m.ID == id {
-			found = m
-		}
-		return found != nil || !until.IsZero() && m.CreatedAt.After(until)
-	})
-	return found, err
+	return findInLog(ctx, s, id, messages)
 }
 
 // read reads messages until take says so, the log ends, or so many were read. It returns when the last one was published.

@@ -57,11 +57,11 @@ func keyAt(ctx context.Context, s Store, key string, r store.RelayStatus, q *sto
 			p.Next.Text = p.Owner + " works on it"
 		}
 	}
-	dead, err := deadletter.New(s).CountDead(ctx, store.DeadFilter{Relay: r.Name, Key: key})
+	dead, err := deadletter.New(s).FindDead(ctx, store.DeadFilter{Relay: r.Name, Key: key}, 0, 0, nil)
 	if err != nil {
 		return p, err
 	}
-	p.Load = &Load{Dead: store.Count{N: dead}}
+	p.Load = &Load{Dead: dead.Count()}
 	if q != nil && p.Kind == store.KindRelay {
 		p.Load.Backlog, p.Load.BacklogAgeSeconds = q.Backlog, q.Age.Seconds()
 	}

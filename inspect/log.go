@@ -10,43 +10,59 @@ import (
 	"github.com/postrider/postrider/internal/logreader"
 )
 
-// searchMargin is how far the clock that generated an ID may be from the database's.
-const searchMargin = 10 * time.Minute
+// The log is searched around the time at which a message was published.
+const (
+	// closeMargin is how far the clock of a publisher usually is from that of its database at most, searchMargin how far it may be.
+	closeMargin  = time.Second
+	searchMargin = 10 * time.Minute
+	// publishedWithin is for how long a transaction is open, usually, after the ID of a message was made.
+	publishedWithin = time.Minute
+)
 
-// findInLog searches for a message in the log; nil if it is not there.
-func findInLog(ctx context.Context, store logreader.Store, id string) (*postrider.Message, error) {
-	r, until, err := openLog(ctx, store, id)
+// findInLog searches for a message in the log, nil if it is not there: at the time that its ID holds, then in a wider range, for clocks that
+// disagree. Without such an ID it reads from the oldest message. It reads about that many messages at most in each range.
+func findInLog(ctx context.Context, s logreader.Store, id string, most int) (*postrider.Message, error) {
+	made, holds := timeOf(id)
+	if !holds {
+		return between(ctx, s, id, time.Time{}, time.Time{}, most)
+	}
+	m, err := between(ctx, s, id, made.Add(-closeMargin), made.Add(publishedWithin), most)
+	if m != nil || err != nil {
+		return m, err
+	}
+	return between(ctx, s, id, made.Add(-searchMargin), made.Add(searchMargin), most)
+}
+
+// between searches for a message among those that were stored between two times; zero ones are no bounds.
+func between(ctx context.Context, s logreader.Store, id string, from, until time.Time, most int) (*postrider.Message, error) {
+	var r *logreader.Reader
+	var err error
+	if from.IsZero() {
+		r, err = logreader.FromOldest(ctx, s)
+	} else {
+		r, err = logreader.FromTime(ctx, s, from)
+	}
 	if err != nil {
 		return nil, err
 	}
-	for {
-		records, more, err := r.Next(ctx)
+	for n := 0; n < most; {
+		entries, more, err := r.Next(ctx)
 		if err != nil {
 			return nil, err
 		}
-		past := len(records) > 0
-		for _, rec := range records {
-			if rec.Message.ID == id {
-				return rec.Message, nil
+		past := len(entries) > 0 // in all partitions
+		for _, e := range entries {
+			if e.Message.ID == id {
+				return e.Message, nil
 			}
-			past = past && !until.IsZero() && rec.Message.CreatedAt.After(until)
+			past = past && !until.IsZero() && e.Message.CreatedAt.After(until)
 		}
 		if past || !more {
 			return nil, nil
 		}
+		n += len(entries)
 	}
-}
-
-// openLog opens the log where a message can be, and returns when it was published at the latest, zero if its ID does not say
-// so.
-func openLog(ctx context.Context, store logreader.Store, id string) (r *logreader.Reader, until time.Time, err error) {
-	made, ok := timeOf(id)
-	if !ok {
-		r, err = logreader.FromOldest(ctx, store)
-		return r, until, err
-	}
-	r, err = logreader.FromTime(ctx, store, made.Add(-searchMargin))
-	return r, made.Add(searchMargin), err
+	return nil, nil
 }
 
 // timeOf returns the time in a UUIDv7.

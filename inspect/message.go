@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -55,7 +56,7 @@ func search(ctx context.Context, s Store, id string) (l *located, err error) {
 	if l.status, err = s.Status(ctx); err != nil {
 		return nil, err
 	}
-	if l.message, err = findInLog(ctx, s, id); err != nil {
+	if l.message, err = findInLog(ctx, s, id, math.MaxInt); err != nil {
 		return nil, err
 	}
 	l.inLog = l.message != nil

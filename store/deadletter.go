@@ -132,6 +132,8 @@ type CauseCount struct {
 	Type        string `json:"type"`
 	Fingerprint string `json:"fingerprint"`
 	DeadLetters int64  `json:"dead_letters"`
+	// AtLeast: not all dead letters were counted, see FoundCauses. Older ones may be of this cause too.
+	AtLeast bool `json:"at_least,omitempty"`
 	// Oldest and Newest are when the first and the last of them were dead-lettered; Reason and Cause are those of the one
 	// with the highest number, Number.
 	Oldest time.Time `json:"oldest"`
@@ -140,6 +142,9 @@ type CauseCount struct {
 	Reason string    `json:"reason"`
 	Cause  string    `json:"cause"`
 }
+
+// Count is the number of dead letters.
+func (c CauseCount) Count() Count { return Count{c.DeadLetters, c.AtLeast} }
 
 // ArchivedDead is a dead letter with all its data, for export and import.
 type ArchivedDead struct {

@@ -13,8 +13,9 @@ type Records interface {
 	// Change calls f in a durable transaction, and commits it if f succeeds. It calls f again, in a new transaction, after a
 	// conflict with another one.
 	Change(ctx context.Context, op Operation, f func(Writer) error) error
-	// MarkCauses stores the Fingerprint of each cause that does not have it yet, for filters and counts by it.
-	MarkCauses(ctx context.Context) error
+	// MarkCauses stores the Fingerprint of up to 1,000 of the newest causes that do not have it yet, for filters and counts by it, and
+	// reports whether there may be more of them.
+	MarkCauses(ctx context.Context) (more bool, err error)
 	// Wake signals to the relays of this process that messages may be due.
 	Wake()
 }
@@ -33,8 +34,11 @@ type Reader interface { //nolint:interfacebloat // one transaction of a store: a
 	DeadLetters(ctx context.Context, q DeadQuery) ([]DeadLetter, error)
 	// CountDead counts those that a query selects; Limit is 0.
 	CountDead(ctx context.Context, q DeadQuery) (int64, error)
-	// CountCauses counts as deadletter.Store.CountCauses does.
-	CountCauses(ctx context.Context, f DeadFilter, limit int) ([]CauseCount, error)
+	// SpanDead describes the oldest dead letters that a query selects, or the newest.
+	SpanDead(ctx context.Context, q DeadQuery, newest bool) (DeadSpan, error)
+	// CountCauses counts those that a query selects by relay or consumer, type and fingerprint, most frequent first. Limit is the
+	// maximum number of groups, and not 0.
+	CountCauses(ctx context.Context, q DeadQuery) ([]CauseCount, error)
 	// Edits returns the edits of a dead letter, oldest first.
 	Edits(ctx context.Context, number int64) ([]Edited, error)
 	// CountResolved counts the dead letters that a query selects, without its Limit.

@@ -160,11 +160,11 @@ func TestNumbersAgree(t *testing.T) {
 	if dead != status.Dead.N || held != status.Held.N || dead == 0 || held == 0 {
 		t.Errorf("relays have %d dead letters and %d held keys, the status has %d and %d", dead, held, status.Dead.N, status.Held.N)
 	}
-	var causes []store.CauseCount
+	var causes store.FoundCauses
 	s.read(p, "/dead/causes", nil, &causes)
 	_, list := s.get("/dead")
 	var sum int64
-	for _, c := range causes {
+	for _, c := range causes.Causes {
 		sum += c.DeadLetters
 	}
 	says(t, "the list of causes", text(list), admin.Grouped(sum), "open dead letters")

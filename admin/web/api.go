@@ -103,12 +103,6 @@ type (
 		Name    string     `json:"name"`
 		Role    admin.Role `json:"role"`
 	}
-	deadPage struct {
-		DeadLetters []admin.Dead `json:"dead_letters"`
-		Total       int64        `json:"total"`
-		// Next is the number to continue after, 0 at the end.
-		Next int64 `json:"next,omitempty"`
-	}
 	heldAnswer struct {
 		Held   store.HeldInfo `json:"held"`
 		Queued []admin.Queued `json:"queued"`
@@ -176,8 +170,11 @@ func (h *Handler) statusRoutes() []apiRoute {
 func (h *Handler) readRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first.", append(slices.Clone(deadParameters), parameter{name: "after", least: 0, most: math.MaxInt64}, limitParameter), nil, deadPage{}, h.apiDead},
-		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause.", append(slices.Clone(deadParameters), limitParameter), nil, []store.CauseCount{}, func(c call) (any, error) {
+		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first, and how many match. At most 50,000 are looked at; if complete is false, more may match, and next continues.", append(slices.Clone(deadParameters), parameter{name: "after", least: 0, most: math.MaxInt64}, limitParameter), nil, admin.DeadPage{}, func(c call) (any, error) {
+			after, _ := strconv.ParseInt(c.v.Get("after"), 10, 64)
+			return s.DeadLetters(c.r.Context(), c.p, deadFilter(c.v), max(0, after), c.limit())
+		}},
+		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause, most frequent first: of the newest 50,000. If complete is false, there are more.", append(slices.Clone(deadParameters), limitParameter), nil, store.FoundCauses{}, func(c call) (any, error) {
 			return s.Causes(c.r.Context(), c.p, deadFilter(c.v), c.limit())
 		}},
 		{"GET", "/dead/{number}", "DeadLetter", "A dead letter, with what rules show of its payload.", nil, nil, admin.Dead{}, func(c call) (any, error) {
@@ -219,19 +216,6 @@ func (h *Handler) readRoutes() []apiRoute {
 			return out, err
 		}},
 	}
-}
-
-func (h *Handler) apiDead(c call) (any, error) {
-	after, _ := strconv.ParseInt(c.v.Get("after"), 10, 64)
-	var out deadPage
-	var err error
-	if out.DeadLetters, out.Total, err = h.service.DeadLetters(c.r.Context(), c.p, deadFilter(c.v), max(0, after), c.limit()); err != nil {
-		return nil, err
-	}
-	if n := len(out.DeadLetters); n == c.limit() {
-		out.Next = out.DeadLetters[n-1].Number
-	}
-	return out, nil
 }
 
 func (h *Handler) apiSagas(c call) (any, error) {

@@ -109,8 +109,11 @@ type messageData struct {
 	Places   []placeRow
 	Events   []event
 	// Decide is the relay at which the message waits by itself, "" if it does at none.
-	Decide   string
-	Chain    causationData
+	Decide string
+	Chain  causationData
+	// Saga is the one that it belongs to, if that is known and shown; OfKey is the page of its key.
+	Saga     *link
+	OfKey    string
 	Payload  []admin.Segment
 	HiddenBy string
 }
@@ -136,6 +139,9 @@ func (h *Handler) message(w http.ResponseWriter, r *http.Request, p admin.Princi
 		}
 		d.sentence()
 		d.Chain = h.causation(r, p, e.Message.ID)
+		if err := h.related(r, p, &d); err != nil {
+			return err
+		}
 		d.Events = timeline(e)
 		for i := range d.Events {
 			if d.Events[i].Path != "" {
@@ -238,16 +244,33 @@ func (d *messageData) sentence() {
 	}
 }
 
+// related finds the pages of the message's saga and key.
+func (h *Handler) related(r *http.Request, p admin.Principal, d *messageData) error {
+	if key := d.E.Message.Key; key != "" {
+		d.OfKey = admin.KeyPath(key)
+	}
+	of := d.Chain.This.CorrelationID
+	if of == "" || isHidden(of) {
+		return nil
+	}
+	s, err := h.service.SagaOf(r.Context(), p, of)
+	if errors.Is(err, store.ErrNoSaga) {
+		return nil
+	}
+	d.Saga = &link{s.Saga, "/sagas/" + escapePath(s.Run)}
+	return err
+}
+
 // findData is the search page.
 type findData struct {
 	Query string
-	Found []admin.Found
+	admin.Search
 }
 
 func (h *Handler) find(w http.ResponseWriter, r *http.Request, p admin.Principal) {
 	d := findData{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	var err error
-	if d.Found, err = h.service.Find(r.Context(), p, d.Query); err != nil {
+	if d.Search, err = h.service.Find(r.Context(), p, d.Query); err != nil {
 		h.failWith(w, r, err)
 		return
 	}

@@ -107,7 +107,7 @@ func TestNothingIsFoundByAHiddenKey(t *testing.T) {
 				t.Errorf("%s of %q: %v", path, key, out)
 			}
 		}
-		if found, err := s.service.Find(t.Context(), p, key); err != nil || len(found) > 0 {
+		if found, err := s.service.Find(t.Context(), p, key); err != nil || len(found.Found) > 0 {
 			t.Errorf("a search for %q finds %v, %v", key, found, err)
 		}
 		if status, body := s.get("/keys/" + url.PathEscape(key)); status != http.StatusForbidden && status != http.StatusNotFound || strings.Contains(body, "held at") {
@@ -118,7 +118,7 @@ func TestNothingIsFoundByAHiddenKey(t *testing.T) {
 		t.Error("a saga is found by its ID")
 	}
 	p.Role = admin.Operator
-	if found, err := s.service.Find(t.Context(), p, s.shop.Held); err != nil || len(found) != 1 || found[0].Kind != "key" {
+	if found, err := s.service.Find(t.Context(), p, s.shop.Held); err != nil || len(found.Found) != 1 || found.Found[0].Kind != "key" {
 		t.Errorf("an operator, who sees keys, finds %v, %v", found, err)
 	}
 }

@@ -95,12 +95,14 @@ type deadData struct {
 	Filter   store.DeadFilter
 	Filtered bool
 	Names    []string
-	Total    int64
+	Total    store.Count
 	Newest   time.Time
-	Causes   []store.CauseCount
-	State    string
-	States   []string
-	List     []admin.Dead
+	// Gaps are sentences about what was not looked at.
+	Gaps   []store.SearchGap
+	Causes []store.CauseCount
+	State  string
+	States []string
+	List   []admin.Dead
 	// Next is the address of the next page.
 	Next string
 }
@@ -131,11 +133,13 @@ func (h *Handler) deadLetters(w http.ResponseWriter, r *http.Request, p admin.Pr
 	}
 	h.show(w, r, p, "/dead", "Dead letters", "dead", func(out *page) (err error) {
 		out.Refresh, out.Tab = refreshEvery, "causes"
-		if d.Causes, err = h.service.Causes(r.Context(), p, f, causesShown); err != nil {
+		found, err := h.service.Causes(r.Context(), p, f, causesShown)
+		if err != nil {
 			return err
 		}
+		d.Causes, d.Gaps, d.Total.AtLeast = found.Causes, found.Incomplete, !found.Complete
 		for _, c := range d.Causes {
-			if d.Total += c.DeadLetters; c.Newest.After(d.Newest) {
+			if d.Total.N += c.DeadLetters; c.Newest.After(d.Newest) {
 				d.Newest = c.Newest
 			}
 		}
@@ -171,14 +175,16 @@ func (h *Handler) allDead(w http.ResponseWriter, r *http.Request, p admin.Princi
 }
 
 // listDead reads a page of dead letters.
-func (h *Handler) listDead(r *http.Request, p admin.Principal, d *deadData) (err error) {
+func (h *Handler) listDead(r *http.Request, p admin.Principal, d *deadData) error {
 	v := r.URL.Query()
 	after, _ := strconv.ParseInt(v.Get("after"), 10, 64)
-	if d.List, d.Total, err = h.service.DeadLetters(r.Context(), p, d.Filter, max(0, after), deadShown); err != nil {
+	found, err := h.service.DeadLetters(r.Context(), p, d.Filter, max(0, after), deadShown)
+	if err != nil {
 		return err
 	}
-	if len(d.List) == deadShown {
-		v.Set("after", strconv.FormatInt(d.List[deadShown-1].Number, 10))
+	d.List, d.Total, d.Gaps = found.DeadLetters, found.Count(), found.Incomplete
+	if found.Next > 0 {
+		v.Set("after", strconv.FormatInt(found.Next, 10))
 		v.Del("done")
 		d.Next = strings.TrimPrefix(r.URL.Path, h.cfg.Prefix) + "?" + v.Encode()
 	}
@@ -198,10 +204,11 @@ func (h *Handler) group(w http.ResponseWriter, r *http.Request, p admin.Principa
 	f := deadFilter(r.URL.Query())
 	f.Fingerprint, f.State = r.PathValue("fingerprint"), ""
 	h.show(w, r, p, "/dead", "Dead letters of one cause", "group", func(out *page) error {
-		causes, err := h.service.Causes(r.Context(), p, f, 1)
+		found, err := h.service.Causes(r.Context(), p, f, 1)
 		if err != nil {
 			return err
 		}
+		causes := found.Causes
 		if len(causes) == 0 {
 			return fmt.Errorf("%w of this cause are open; they were redriven or discarded", errNoneOpen)
 		}

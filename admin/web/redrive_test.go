@@ -21,7 +21,7 @@ func TestRedriveWithCare(t *testing.T) {
 	causes, err := s.service.Causes(t.Context(), admin.Principal{Subject: "x", Role: admin.Viewer}, webtest.Open, 10)
 	must(t, err)
 	operator := admin.Principal{Subject: "x", Role: admin.Operator}
-	r, err := s.service.StartReview(t.Context(), operator, admin.ReviewRedrive, webtest.Of(causes[0]))
+	r, err := s.service.StartReview(t.Context(), operator, admin.ReviewRedrive, webtest.Of(causes.Causes[0]))
 	must(t, err)
 	if r.Newer == 0 || r.Newer > r.Keys || r.NewerMore {
 		t.Errorf("newer messages of %d of %d keys", r.Newer, r.Keys)
@@ -76,7 +76,7 @@ func TestDiscardOfManyIsConfirmed(t *testing.T) {
 	p := admin.Principal{Subject: "anna", Role: admin.Operator}
 	causes, err := s.service.Causes(t.Context(), p, webtest.Open, 10)
 	must(t, err)
-	r, err := s.service.StartReview(t.Context(), p, admin.ReviewDiscard, webtest.Of(causes[0]))
+	r, err := s.service.StartReview(t.Context(), p, admin.ReviewDiscard, webtest.Of(causes.Causes[0]))
 	must(t, err)
 	for _, tt := range []struct {
 		typed string

@@ -34,7 +34,7 @@ func TestRestart(t *testing.T) {
 	}
 	causes, err := s.service.Causes(t.Context(), boss, webtest.Open, 1)
 	must(t, err)
-	review, err := s.service.StartReview(t.Context(), boss, admin.ReviewRedrive, webtest.Of(causes[0]))
+	review, err := s.service.StartReview(t.Context(), boss, admin.ReviewRedrive, webtest.Of(causes.Causes[0]))
 	must(t, err)
 	restart()
 	in := url.Values{"digest": {review.Digest}, "rate": {"50"}, "reason": {"receiver fixed"}, "start": {"first"}, "stop": {"5"}}
@@ -78,7 +78,7 @@ func TestTwoVersions(t *testing.T) {
 	}
 	causes, err := s.service.Causes(t.Context(), boss, webtest.Open, 1)
 	must(t, err)
-	review, err := s.service.StartReview(t.Context(), boss, admin.ReviewRedrive, webtest.Of(causes[0]))
+	review, err := s.service.StartReview(t.Context(), boss, admin.ReviewRedrive, webtest.Of(causes.Causes[0]))
 	must(t, err)
 	s.service = admin.New(s.shop, admin.Config{Name: "shop"})
 	s.server.Config.Handler, err = web.New(s.service, c)

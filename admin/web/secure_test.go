@@ -319,7 +319,7 @@ func TestIncidentWithoutScripts(t *testing.T) {
 	s := serve(t, false, web.Config{}, rules).signIn(admin.Operator)
 	causes, err := s.service.Causes(t.Context(), admin.Principal{Subject: "x", Role: admin.Viewer}, webtest.Open, 10)
 	must(t, err)
-	c := causes[0]
+	c := causes.Causes[0]
 	status, body := s.post("/reviews", url.Values{"relay": {c.Relay}, "type": {c.Type}, "fingerprint": {c.Fingerprint}, "action": {"redrive"}})
 	if status != http.StatusOK || !strings.Contains(body, "Redrive 200 dead letters?") {
 		t.Fatalf("review: %d\n%s", status, body)

@@ -56,8 +56,10 @@ const (
 	// probeLimit is how many records a probe reads in each partition: enough that records committed meanwhile leave space
 	// for others.
 	probeLimit = 32
-	// maxPosition is above every sequence.
-	maxPosition = int64(1) << 62
+	// maxPosition is above every sequence. A search for a position begins at firstProbe, and multiplies it until it is far enough: most
+	// logs are short.
+	maxPosition             = int64(1) << 62
+	firstProbe, probeFactor = 1 << 10, 1 << 5
 )
 
 // Reader reads a log.
@@ -103,17 +105,23 @@ func from(ctx context.Context, store Store, reached func(first store.Entry) bool
 	if err != nil {
 		return nil, err
 	}
-	low, high := int64(0), maxPosition
+	p := prober{Reader: r, reached: reached}
+	low, high, wide := int64(0), int64(firstProbe), true
 	for low < high {
-		middle := low + (high-low)/2
-		ok, err := r.probe(ctx, middle, reached)
-		if err != nil {
-			return nil, err
+		position := low + (high-low)/2
+		if wide { // until it is reached somewhere
+			position = high
 		}
-		if ok {
-			high = middle
-		} else {
-			low = middle + 1
+		ok, err := p.at(ctx, position)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			high, wide = position, false
+		case wide:
+			low, high = high+1, min(high*probeFactor, maxPosition)
+		default:
+			low = position + 1
 		}
 	}
 	return r.place(ctx, low)
@@ -168,39 +176,52 @@ func at(cursors []store.Cursor, position int64) []store.Cursor {
 	return out
 }
 
-// probe reads records after a position. Messages may be committed before the position meanwhile; if a partition has so
-// many of them that nothing else fits, probe repeats.
-func (r *Reader) probe(ctx context.Context, position int64, reached func(store.Entry) bool) (bool, error) {
-	_, places := placerOf(r.store)
+// prober looks for the position of a reader.
+type prober struct {
+	*Reader
+	reached func(first store.Entry) bool
+	now     []store.Cursor // with the snapshot of the last call of present
+}
+
+// at reads records after a position. Messages may be committed before the position meanwhile; if a partition has so many of them that
+// nothing else fits, or its first ones, it takes another snapshot and repeats.
+func (p *prober) at(ctx context.Context, position int64) (bool, error) {
+	_, places := placerOf(p.store)
 	for {
-		cursors, err := make([]store.Cursor, len(r.cursors)), error(nil)
+		var err error
+		cursors := make([]store.Cursor, len(p.cursors))
 		if places { // without what is missing before the position, nothing is late
 			for i := range cursors {
 				cursors[i].Position = position
 			}
-		} else if cursors, err = r.present(ctx); err == nil {
-			cursors = at(cursors, position)
-		}
-		if err != nil {
-			return false, err
-		}
-		batches, err := r.fetch(ctx, cursors, probeLimit)
-		if err != nil {
-			return false, err
-		}
-		crowded := false
-		for _, b := range batches {
-			if fresh := b.Entries[b.Late:]; len(fresh) > 0 {
-				if !reached(fresh[0]) {
-					return false, nil
+		} else {
+			if p.now == nil {
+				if p.now, err = p.present(ctx); err != nil {
+					return false, err
 				}
-			} else if b.More {
-				crowded = true
+			}
+			cursors = at(p.now, position)
+		}
+		batches, err := p.fetch(ctx, cursors, probeLimit)
+		if err != nil {
+			return false, err
+		}
+		old := false
+		for _, b := range batches {
+			fresh := b.Entries[b.Late:]
+			switch {
+			case len(fresh) == 0:
+				old = old || b.More
+			case cursors[b.Partition] == store.Cursor{} && position > 0:
+				old = true
+			case !p.reached(fresh[0]):
+				return false, nil
 			}
 		}
-		if !crowded {
+		if !old {
 			return true, nil
 		}
+		p.now = nil
 	}
 }
 

@@ -96,7 +96,7 @@ func (s site) pages(t *testing.T) map[string]string {
 	anna := admin.Principal{Issuer: "test", Subject: "anna", Role: admin.Admin}
 	causes, err := s.service.Causes(t.Context(), anna, webtest.Open, 10)
 	must(t, err)
-	review, err := s.service.StartReview(t.Context(), anna, admin.ReviewRedrive, webtest.Of(causes[0]))
+	review, err := s.service.StartReview(t.Context(), anna, admin.ReviewRedrive, webtest.Of(causes.Causes[0]))
 	must(t, err)
 	for i := range 3 {
 		_, err = s.service.RedriveDead(t.Context(), anna, int64(20+i), "")
@@ -104,14 +104,14 @@ func (s site) pages(t *testing.T) map[string]string {
 	}
 	must(t, s.service.DiscardDead(t.Context(), anna, 30, "duplicate of 16"))
 	must(t, s.shop.Step(t.Context()))
-	stopped, err := deadletter.New(s.shop).StartRedrive(t.Context(), deadletter.Plan{Filter: webtest.Of(causes[0]), Rate: 50, StopAt: 0.05, By: "anna"})
+	stopped, err := deadletter.New(s.shop).StartRedrive(t.Context(), deadletter.Plan{Filter: webtest.Of(causes.Causes[0]), Rate: 50, StopAt: 0.05, By: "anna"})
 	must(t, err)
 	must(t, s.shop.Step(t.Context()))
 	must(t, s.shop.Own())
 	must(t, s.shop.Stop(t.Context(), stopped.ID, store.RedriveGuard{StopAt: 0.05, Made: 20, Failed: 6, Stopped: store.StoppedLimit}))
 	return map[string]string{
 		"overview": "/", "relay-not-running": "/relays/to-nats", "relay-held": "/relays/to-hook", "relay-idle": "/relays/payments", "relay-down": "/relays/to-audit", "relay-waiting": "/relays/fulfilment",
-		"dead": "/dead", "dead-all": "/dead?view=all", "dead-group": admin.GroupPath(causes[0]), "dead-one": "/dead/2", "dead-redriven": "/dead/20",
+		"dead": "/dead", "dead-all": "/dead?view=all", "dead-group": admin.GroupPath(causes.Causes[0]), "dead-one": "/dead/2", "dead-redriven": "/dead/20",
 		"dead-edit": "/dead/2/edit", "dead-empty": "/dead?relay=payments", "review": "/reviews/" + review.ID, "redrive": "/redrives/1",
 		"redrive-stopped": fmt.Sprintf("/redrives/%d", stopped.ID),
 		"held":            "/held", "held-key": admin.HeldPath("to-hook", s.shop.Held), "messages": "/messages", "messages-none": "/messages?q=nothing",

@@ -72,11 +72,11 @@ func states(t *testing.T) map[string]state {
 	out["relay-paused"] = state{shop, "/relays/payments"}
 	causes, err := shop.service.Causes(t.Context(), anna, webtest.Open, 10)
 	must(t, err)
-	review, err := shop.service.StartReview(t.Context(), anna, admin.ReviewDiscard, webtest.Of(causes[0]))
+	review, err := shop.service.StartReview(t.Context(), anna, admin.ReviewDiscard, webtest.Of(causes.Causes[0]))
 	must(t, err)
 	out["review-discard"] = state{shop, "/reviews/" + review.ID}
 	agent := admin.Principal{Issuer: "token", Subject: "assistant", Role: admin.Operator, Via: admin.ViaAgent}
-	review, err = shop.service.Plan(t.Context(), agent, webtest.Of(causes[0]), "the receiver answers again since 14:02")
+	review, err = shop.service.Plan(t.Context(), agent, webtest.Of(causes.Causes[0]), "the receiver answers again since 14:02")
 	must(t, err)
 	out["review-agent"] = state{shop, "/reviews/" + review.ID}
 	out["reveal"] = state{shop, "/dead/2/reveal"}

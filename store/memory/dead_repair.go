@@ -47,10 +47,12 @@ func cloneEdits(edits []store.Edited) []store.Edited {
 }
 
 // CountCauses implements store.Reader.
-func (r records) CountCauses(_ context.Context, f store.DeadFilter, limit int) ([]store.CauseCount, error) {
+func (r records) CountCauses(_ context.Context, q store.DeadQuery) ([]store.CauseCount, error) {
 	type group struct{ relay, messageType, fingerprint string }
 	counts := make(map[group]store.CauseCount)
-	for _, l := range r.db.choose(store.DeadQuery{DeadFilter: f}) {
+	limit := q.Limit
+	q.Limit = 0
+	for _, l := range r.db.choose(q) {
 		g := group{l.Relay, l.Message.Type, store.Fingerprint(l.Cause)}
 		c, known := counts[g]
 		if !known || l.DiedAt.Before(c.Oldest) {

@@ -41,7 +41,7 @@ func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Wri
 }
 
 // MarkCauses implements store.Records: fingerprints are computed when they are needed.
-func (s *Store) MarkCauses(context.Context) error { return nil }
+func (s *Store) MarkCauses(context.Context) (bool, error) { return false, nil }
 
 // Now implements store.Writer.
 func (r records) Now(context.Context) (time.Time, error) { return now(), nil }
@@ -57,6 +57,22 @@ func (r records) DeadLetters(_ context.Context, q store.DeadQuery) (out []store.
 // CountDead implements store.Reader.
 func (r records) CountDead(_ context.Context, q store.DeadQuery) (int64, error) {
 	return int64(len(r.db.choose(q))), nil
+}
+
+// SpanDead implements store.Reader.
+func (r records) SpanDead(_ context.Context, q store.DeadQuery, newest bool) (store.DeadSpan, error) {
+	limit := q.Limit
+	if newest {
+		q.Limit = 0
+	}
+	chosen := r.db.choose(q)
+	if newest && limit > 0 {
+		chosen = chosen[max(0, len(chosen)-limit):]
+	}
+	if len(chosen) == 0 {
+		return store.DeadSpan{}, nil
+	}
+	return store.DeadSpan{N: int64(len(chosen)), First: chosen[0].Number, Last: chosen[len(chosen)-1].Number}, nil
 }
 
 // NamedDead implements store.Writer.

@@ -20,6 +20,7 @@ const (
 		state, redrive, resolved_at, resolved_by, resolution, ` + messageColumns
 	listDeadSQL  = `SELECT ` + deadColumns + ` FROM {prefix}dead d WHERE `
 	countDeadSQL = `SELECT COUNT(*) FROM {prefix}dead d WHERE `
+	spanDeadSQL  = `SELECT COUNT(*), COALESCE(MIN(number), 0), COALESCE(MAX(number), 0) FROM (SELECT number FROM {prefix}dead d WHERE %s) s`
 )
 
 // condition returns the WHERE clause of a query, without its limit, with its values inlined.
@@ -73,11 +74,14 @@ func (s *Store) condition(q store.DeadQuery) string {
 
 // inOrder orders the results of a query, and limits them.
 func inOrder(q store.DeadQuery) string {
-	const order = ` ORDER BY number`
+	return limited(q, ` ORDER BY number`)
+}
+
+func limited(q store.DeadQuery, order string) string {
 	if q.Limit == 0 {
 		return order
 	}
-	return fmt.Sprintf(order+` LIMIT %d`, q.Limit)
+	return fmt.Sprintf(`%s LIMIT %d`, order, q.Limit)
 }
 
 // deadRow holds a scanned row of deadColumns.
@@ -148,6 +152,18 @@ var withoutContent = strings.NewReplacer("headers", "'{}'", "payload", "''").Rep
 func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err error) {
 	err = r.eachOf(ctx, r.s.expand(countDeadSQL)+r.s.condition(q), func(rows *sql.Rows) error { return rows.Scan(&n) })
 	return n, err
+}
+
+// SpanDead implements store.Reader.
+func (r records) SpanDead(ctx context.Context, q store.DeadQuery, newest bool) (found store.DeadSpan, err error) {
+	page := inOrder(q)
+	if newest {
+		page = limited(q, ` ORDER BY number DESC`)
+	}
+	err = r.eachOf(ctx, fmt.Sprintf(r.s.expand(spanDeadSQL), r.s.condition(q)+page), func(rows *sql.Rows) error {
+		return rows.Scan(&found.N, &found.First, &found.Last)
+	})
+	return found, err
 }
 
 const (

@@ -39,7 +39,7 @@ func (s *Store) Change(ctx context.Context, op store.Operation, f func(store.Wri
 }
 
 // MarkCauses implements store.Records: dead letters are stored with their fingerprints.
-func (s *Store) MarkCauses(context.Context) error { return nil }
+func (s *Store) MarkCauses(context.Context) (bool, error) { return false, nil }
 
 // writer is records whose time moves on.
 type writer struct{ records }

@@ -74,8 +74,8 @@ const countCausesSQL = `SELECT g.relay, g.type, g.fingerprint, g.letters, g.olde
 	JOIN {prefix}dead d ON d.number = g.number ORDER BY g.letters DESC, g.number`
 
 // CountCauses implements store.Reader.
-func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
-	text := fmt.Sprintf(r.s.expand(countCausesSQL), r.s.condition(store.DeadQuery{DeadFilter: f}), limit)
+func (r records) CountCauses(ctx context.Context, q store.DeadQuery) (out []store.CauseCount, err error) {
+	text := fmt.Sprintf(r.s.expand(countCausesSQL), r.s.condition(q), q.Limit)
 	err = r.eachOf(ctx, text, func(rows *sql.Rows) error {
 		var c store.CauseCount
 		var oldest, newest int64

@@ -58,6 +58,10 @@ const (
 	listDeadSQL  = `select ` + deadColumns + ` from {dead} where ` + queriedSQL + ` order by number limit $18::int8`
 	countDeadSQL = `select count(*) from {dead} where ` + queriedSQL
 
+	spanSQL       = `select count(*), coalesce(min(number), 0), coalesce(max(number), 0) from (select number from {dead} where ` + queriedSQL
+	oldestSpanSQL = spanSQL + ` order by number limit $18::int8) as d`
+	newestSpanSQL = spanSQL + ` order by number desc limit $18::int8) as d`
+
 	// pieceSQL selects dead letters to resolve: redriven less often than $18 (negative: no limit).
 	pieceSQL = queriedSQL + ` and ($18::int8 < 0 or redrives < $18::int8)`
 
@@ -150,6 +154,19 @@ func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err
 		return err
 	})
 	return n, err
+}
+
+// SpanDead implements store.Reader.
+func (r records) SpanDead(ctx context.Context, q store.DeadQuery, newest bool) (found store.DeadSpan, err error) {
+	text := oldestSpanSQL
+	if newest {
+		text = newestSpanSQL
+	}
+	err = r.query(ctx, text, queryArgs(q, int64(cmp.Or(q.Limit, math.MaxInt64))), func(rows pgx.Rows) error {
+		found, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[store.DeadSpan])
+		return err
+	})
+	return found, err
 }
 
 func decodeDead(d *decoder) (l store.DeadLetter, err error) {

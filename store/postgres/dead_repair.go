@@ -12,7 +12,7 @@ import (
 
 const (
 	unmarkedExistSQL = `select exists (select 1 from {dead} where fingerprint = '' and cause <> '')`
-	unmarkedSQL      = `select number, cause from {dead} where fingerprint = '' and cause <> '' order by number limit 1000 for update`
+	unmarkedSQL      = `select number, cause from {dead} where fingerprint = '' and cause <> '' order by number desc limit 1000 for update`
 
 	// markCausesSQL: $1 numbers, $2 fingerprints.
 	markCausesSQL = `
@@ -29,42 +29,36 @@ join {dead} d on d.number = g.last order by g.letters desc, g.last`
 
 // MarkCauses implements store.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
 // them empty.
-func (s *Store) MarkCauses(ctx context.Context) error {
+func (s *Store) MarkCauses(ctx context.Context) (more bool, err error) {
 	if _, err := s.open(ctx); err != nil {
-		return err
+		return false, err
 	}
-	for {
-		var missing bool
-		if err := s.pool.QueryRow(ctx, s.names.expand(unmarkedExistSQL)).Scan(&missing); err != nil || !missing {
-			return translate("look for fingerprints", err)
-		}
-		err := s.change(ctx, "compute fingerprints", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.names.expand(unmarkedSQL))
-			if err != nil {
-				return err
-			}
-			var numbers []int64
-			var prints []string
-			var number int64
-			var cause string
-			if _, err := pgx.ForEachRow(rows, []any{&number, &cause}, func() error {
-				numbers, prints = append(numbers, number), append(prints, store.Fingerprint(cause))
-				return nil
-			}); err != nil {
-				return err
-			}
-			_, err = tx.Exec(ctx, s.names.expand(markCausesSQL), list(numbers), list(prints))
-			return err
-		})
+	if err := s.pool.QueryRow(ctx, s.names.expand(unmarkedExistSQL)).Scan(&more); err != nil || !more {
+		return false, translate("look for fingerprints", err)
+	}
+	return true, s.change(ctx, "compute fingerprints", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.names.expand(unmarkedSQL))
 		if err != nil {
 			return err
 		}
-	}
+		var numbers []int64
+		var prints []string
+		var number int64
+		var cause string
+		if _, err := pgx.ForEachRow(rows, []any{&number, &cause}, func() error {
+			numbers, prints = append(numbers, number), append(prints, store.Fingerprint(cause))
+			return nil
+		}); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, s.names.expand(markCausesSQL), list(numbers), list(prints))
+		return err
+	})
 }
 
 // CountCauses implements store.Reader.
-func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
-	err = r.query(ctx, countCausesSQL, queryArgs(store.DeadQuery{DeadFilter: f}, int64(limit)), func(rows pgx.Rows) error {
+func (r records) CountCauses(ctx context.Context, q store.DeadQuery) (out []store.CauseCount, err error) {
+	err = r.query(ctx, countCausesSQL, queryArgs(q, int64(q.Limit)), func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c store.CauseCount, err error) {
 			err = row.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &c.Oldest, &c.Newest, &c.Number, &c.Reason, &c.Cause)
 			c.Oldest, c.Newest = c.Oldest.UTC(), c.Newest.UTC()

@@ -17,6 +17,9 @@ const (
 	listDeadSQL  = `SELECT ` + deadColumns + ` FROM {prefix}dead WHERE `
 	countDeadSQL = `SELECT count(*) FROM {prefix}dead WHERE `
 	pageSQL      = ` ORDER BY number LIMIT +?`
+
+	spanSQL   = `SELECT count(*), coalesce(min(number), 0), coalesce(max(number), 0) FROM (SELECT number FROM {prefix}dead WHERE `
+	newestSQL = ` ORDER BY number DESC LIMIT +?`
 )
 
 // noLimit is the LIMIT of a query without one.
@@ -128,6 +131,17 @@ func (r records) CountDead(ctx context.Context, q store.DeadQuery) (n int64, err
 	where, args := condition(q)
 	err = r.get(ctx, countDeadSQL+where, args, &n)
 	return n, err
+}
+
+// SpanDead implements store.Reader.
+func (r records) SpanDead(ctx context.Context, q store.DeadQuery, newest bool) (found store.DeadSpan, err error) {
+	where, args := condition(q)
+	page := pageSQL
+	if newest {
+		page = newestSQL
+	}
+	err = r.get(ctx, spanSQL+where+page+`)`, append(args, cmp.Or(q.Limit, noLimit)), &found.N, &found.First, &found.Last)
+	return found, err
 }
 
 const (

@@ -11,7 +11,7 @@ import (
 
 const (
 	unmarkedExistSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}dead WHERE fingerprint = '' AND cause <> '')`
-	unmarkedSQL      = `SELECT number, cause FROM {prefix}dead WHERE fingerprint = '' AND cause <> '' ORDER BY number LIMIT 1000`
+	unmarkedSQL      = `SELECT number, cause FROM {prefix}dead WHERE fingerprint = '' AND cause <> '' ORDER BY number DESC LIMIT 1000`
 	markCauseSQL     = `UPDATE {prefix}dead SET fingerprint = ? WHERE number = ?`
 	causesSQL        = `SELECT g.*, d.reason, d.cause FROM (
 			SELECT relay, type, fingerprint, count(*) AS letters, min(died_at), max(died_at), max(number) AS last
@@ -22,38 +22,33 @@ const (
 
 // MarkCauses implements store.Records. Only a program can compute fingerprints, so the SQL that dead-letters messages leaves
 // them empty.
-func (s *Store) MarkCauses(ctx context.Context) error {
-	for missing := true; ; {
-		err := s.read(ctx, "look for fingerprints", func(t txn) error { return t.get(ctx, unmarkedExistSQL, nil, &missing) })
-		if err != nil || !missing {
-			return err
-		}
-		err = s.write(ctx, "compute fingerprints", relaxed, func(t txn) error {
-			causes := make(map[int64]string)
-			err := t.each(ctx, unmarkedSQL, nil, func(rows *sql.Rows) error {
-				var number int64
-				var cause string
-				err := rows.Scan(&number, &cause)
-				causes[number] = cause
-				return err
-			})
-			for number, cause := range causes {
-				if err == nil {
-					_, err = t.exec(ctx, markCauseSQL, store.Fingerprint(cause), number)
-				}
-			}
+func (s *Store) MarkCauses(ctx context.Context) (more bool, err error) {
+	err = s.read(ctx, "look for fingerprints", func(t txn) error { return t.get(ctx, unmarkedExistSQL, nil, &more) })
+	if err != nil || !more {
+		return false, err
+	}
+	return true, s.write(ctx, "compute fingerprints", relaxed, func(t txn) error {
+		causes := make(map[int64]string)
+		err := t.each(ctx, unmarkedSQL, nil, func(rows *sql.Rows) error {
+			var number int64
+			var cause string
+			err := rows.Scan(&number, &cause)
+			causes[number] = cause
 			return err
 		})
-		if err != nil {
-			return err
+		for number, cause := range causes {
+			if err == nil {
+				_, err = t.exec(ctx, markCauseSQL, store.Fingerprint(cause), number)
+			}
 		}
-	}
+		return err
+	})
 }
 
 // CountCauses implements store.Reader.
-func (r records) CountCauses(ctx context.Context, f store.DeadFilter, limit int) (out []store.CauseCount, err error) {
-	where, args := condition(store.DeadQuery{DeadFilter: f})
-	err = r.each(ctx, causesSQL+where+causesEndSQL, append(args, limit), func(rows *sql.Rows) error {
+func (r records) CountCauses(ctx context.Context, q store.DeadQuery) (out []store.CauseCount, err error) {
+	where, args := condition(q)
+	err = r.each(ctx, causesSQL+where+causesEndSQL, append(args, q.Limit), func(rows *sql.Rows) error {
 		var c store.CauseCount
 		var oldest, newest int64
 		err := rows.Scan(&c.Relay, &c.Type, &c.Fingerprint, &c.DeadLetters, &oldest, &newest, &c.Number, &c.Reason, &c.Cause)

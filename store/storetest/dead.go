@@ -14,6 +14,7 @@ import (
 var deadTests = []test{
 	{name: "ListingPagesAndLimits", run: listingPages},
 	{name: "EveryFieldOfTheFilterChooses", run: filterChooses},
+	{name: "DeadLettersAreSpanned", run: deadAreSpanned},
 	{name: "UnknownDeadLetterIsNotFound", run: unknownDead},
 	{name: "RedriveMakesMessagesDueFromTheFirstAttempt", run: redriveMakesDue},
 	{name: "RedriveGoesInBatchesOldestFirst", run: redriveBatches},
@@ -143,6 +144,12 @@ func filterChooses(e *env) {
 		e.wantIDs("chosen by "+c.name, e.deadIDs(c.f), c.want)
 		if n, err := e.CountDead(e.ctx, c.f); int(n) != len(c.want) || err != nil {
 			e.t.Errorf("counted by %s: %d, %v; want %d", c.name, n, err, len(c.want))
+		}
+		var found []string
+		page, err := e.FindDead(e.ctx, c.f, 0, 1, func(l store.DeadLetter) { found = append(found, l.Message.ID) })
+		e.wantIDs("first found by "+c.name, found, c.want[:min(1, len(c.want))])
+		if err != nil || !page.Complete || int(page.Total) != len(c.want) || page.Next > 0 != (len(found) > 0) {
+			e.t.Errorf("found by %s: %+v, %v; want %d", c.name, page, err, len(c.want))
 		}
 	}
 }

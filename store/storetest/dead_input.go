@@ -186,7 +186,7 @@ func limitsOfDead(e *env) {
 	if n := len(e.deadLetters(everyOpen)); n != 3 {
 		e.t.Fatalf("%d dead letters are open after refused operations, want 3", n)
 	}
-	if c, err := e.CountCauses(e.ctx, everyOpen, math.MaxInt); err != nil || len(c) == 0 {
+	if c, err := e.CountCauses(e.ctx, everyOpen, math.MaxInt); err != nil || len(c.Causes) == 0 {
 		e.t.Errorf("causes without a limit: %+v, %v", c, err)
 	}
 	if r, _, err := e.StepRedrive(e.ctx, e.startRedrive(store.DeadFilter{Numbers: []int64{e.deadLetters(everyOpen)[0].Number}}).ID, math.MaxInt); err != nil || r.Done != 1 {

@@ -15,7 +15,28 @@ import (
 	"github.com/postrider/postrider/doctor"
 	"github.com/postrider/postrider/internal/plain"
 	"github.com/postrider/postrider/relay"
+	mysqlstore "github.com/postrider/postrider/store/mysql"
+	"github.com/postrider/postrider/store/postgres"
+	"github.com/postrider/postrider/store/sqlite"
 )
+
+// ChecksOf are the checks of a store that need not be open: to be named, not to run.
+func ChecksOf(c *config.Config, s config.Store) ([]doctor.Check, error) {
+	l, err := locate(s)
+	if err != nil {
+		return nil, err
+	}
+	o := &Outbox{System: l.kind}
+	switch l.kind {
+	case kindSQLite:
+		o.Store = new(sqlite.Store)
+	case kindPostgres:
+		o.Store = new(postgres.Store)
+	case kindMySQL:
+		o.Store = new(mysqlstore.Store)
+	}
+	return append(doctor.Checks(o), o.ConfiguredChecks(c, s)...), nil
+}
 
 // ConfiguredChecks returns the checks of a store that depend on the configuration: of its disk, and of the destinations of its relays.
 func (o *Outbox) ConfiguredChecks(c *config.Config, s config.Store) (out []doctor.Check) {

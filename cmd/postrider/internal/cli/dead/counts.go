@@ -23,7 +23,8 @@ func (p commands) deadCountsCommand() *cobra.Command {
 		Use:   "counts",
 		Short: "Count open dead letters by relay or consumer, type and cause",
 		Long: `Count open dead letters by relay or consumer, type and cause, most frequent first. Causes that differ only in numbers and
-identifiers are one; their fingerprint chooses them in the other commands.`,
+identifiers are one; their fingerprint chooses them in the other commands. If there are very many, the newest 50,000 are
+counted, and the command says so.`,
 		Example: `  postrider dead counts
   postrider dead counts --side consumer --from 24h
   postrider dead redrive --fingerprint 5bd1e9956a0c77d2`,
@@ -51,10 +52,12 @@ identifiers are one; their fingerprint chooses them in the other commands.`,
 }
 
 func (p commands) countDead(ctx context.Context, b *backend.Outbox, f store.DeadFilter, limit int, asJSON bool) error {
-	counts, err := deadletter.New(b).CountCauses(ctx, f, limit+1)
+	found, err := deadletter.New(b).CountCauses(ctx, f, limit+1)
 	if err != nil {
 		return err
 	}
+	p.incomplete(found.Extent)
+	counts := found.Causes
 	if len(counts) == 0 {
 		if err := selection.Mistyped(ctx, b, f); err != nil {
 			return err
@@ -70,7 +73,7 @@ func (p commands) countDead(ctx context.Context, b *backend.Outbox, f store.Dead
 			}
 			continue
 		}
-		t.Row(output.Number(c.DeadLetters), c.Relay, c.Type, c.Oldest.UTC().Format(time.DateOnly), c.Newest.UTC().Format(time.DateOnly),
+		t.Row(output.Count(c.Count()), c.Relay, c.Type, c.Oldest.UTC().Format(time.DateOnly), c.Newest.UTC().Format(time.DateOnly),
 			c.Fingerprint, output.CauseOf(c.Cause, c.Reason))
 	}
 	if len(counts) > limit {

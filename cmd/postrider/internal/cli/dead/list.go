@@ -1,6 +1,7 @@
 package dead
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -73,33 +74,40 @@ func (p commands) listDead(ctx context.Context, b *backend.Outbox, f store.DeadF
 	t := output.NewTableUnless(asJSON, p.Stdout, columns...)
 	n, last := 0, int64(0)
 	more := false
-	for l, err := range deadletter.New(b).ListDead(ctx, f, after, onemore(limit)) {
-		if err != nil {
-			return err
-		}
+	write := func(l store.DeadLetter) error {
 		if limit > 0 && n == limit {
 			more = true
-			break
+			return nil
 		}
 		n, last = n+1, l.Number
 		if asJSON {
-			if err := output.Line(p.Stdout, l); err != nil {
-				return err
-			}
-			continue
+			return output.Line(p.Stdout, l)
 		}
 		row := []any{l.Number, output.Minute(l.DiedAt), l.Relay, l.Message.Type, l.Message.Key, output.CauseOf(l.Cause, l.Reason)}
 		if withState {
 			row = slices.Insert(row, 1, any(l.State))
 		}
 		t.Row(row...)
+		return nil
+	}
+	found, err := readDead(ctx, b, f, after, limit, write)
+	if err != nil {
+		return err
 	}
 	if t != nil && n > 0 {
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
+	if found.Next == 0 { // all were listed, if not counted
+		found.Incomplete = slices.DeleteFunc(found.Incomplete, func(g store.SearchGap) bool { return g.Reason != store.GapCauses })
+	}
 	switch {
+	case !more && len(found.Incomplete) > 0:
+		p.incomplete(found.Extent)
+		if found.Next > 0 {
+			fmt.Fprintf(p.Stderr, "postrider: go on with --after %d, or --limit 0 to look at all\n", found.Next)
+		}
 	case more:
 		fmt.Fprintf(p.Stderr, "postrider: there are more; go on with --after %d, or --limit 0 for all\n", last)
 	case n == 0:
@@ -111,10 +119,32 @@ func (p commands) listDead(ctx context.Context, b *backend.Outbox, f store.DeadF
 	return nil
 }
 
-// onemore requests one more than the limit, to know whether there are more.
-func onemore(limit int) int {
-	if limit == 0 {
-		return 0
+// readDead reads one dead letter more than the limit, to know whether there are more, within the bounds of a search; without a limit, it
+// reads all.
+func readDead(ctx context.Context, b *backend.Outbox, f store.DeadFilter, after int64, limit int, write func(store.DeadLetter) error) (store.FoundDead, error) {
+	if limit > 0 {
+		var failed error
+		found, err := deadletter.New(b).FindDead(ctx, f, after, limit+1, func(l store.DeadLetter) {
+			if failed == nil {
+				failed = write(l)
+			}
+		})
+		return found, cmp.Or(err, failed)
 	}
-	return limit + 1
+	for l, err := range deadletter.New(b).ListDead(ctx, f, after, 0) {
+		if err == nil {
+			err = write(l)
+		}
+		if err != nil {
+			return store.FoundDead{}, err
+		}
+	}
+	return store.FoundDead{Extent: store.Extent{Complete: true}}, nil
+}
+
+// incomplete says what a search has left out.
+func (p commands) incomplete(of store.Extent) {
+	for _, gap := range of.Incomplete {
+		fmt.Fprintln(p.Stderr, "postrider: "+gap.Text)
+	}
 }

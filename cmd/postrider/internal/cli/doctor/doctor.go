@@ -75,18 +75,55 @@ func (p commands) doctor(cmd *cobra.Command, o options, names []string) error {
 	if err != nil {
 		report, otherwise := p.schema(ctx, s)
 		if otherwise != nil {
-			return err
+			return p.unopened(c, s, names, o, err)
 		}
 		return p.write(report, o)
 	}
 	defer b.Close()
-	all := append(checks.Checks(b), b.ConfiguredChecks(c, s)...)
-	if len(names) > 0 {
-		if all, err = checks.Named(all, names); err != nil {
-			return program.Usagef("%v", err)
-		}
+	all, err := chosen(append(checks.Checks(b), b.ConfiguredChecks(c, s)...), names)
+	if err != nil {
+		return err
 	}
 	return p.write(checks.Run(ctx, all, checks.Options{Total: o.timeout, Command: p.Complete}), o)
+}
+
+// chosen are the checks with the names, all without any.
+func chosen(all []checks.Check, names []string) ([]checks.Check, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	all, err := checks.Named(all, names)
+	if err != nil {
+		return nil, program.Usagef("%v", err)
+	}
+	return all, nil
+}
+
+// unopened reports that a store cannot be opened, for example since the server does not answer: the first check failed, and the others were
+// not reached. It returns the error if the store's URL is wrong.
+func (p commands) unopened(c *config.Config, s config.Store, names []string, o options, why error) error {
+	if _, wrong := errors.AsType[*backend.URLError](why); wrong {
+		return why
+	}
+	all, err := backend.ChecksOf(c, s)
+	if err != nil {
+		return err
+	}
+	if all, err = chosen(all, names); err != nil {
+		return err
+	}
+	failed := false
+	for i := range all {
+		all[i].Silence = nil
+		all[i].Run = func(context.Context) ([]checks.Finding, error) {
+			if failed {
+				return nil, errors.New("not reached: the store could not be opened")
+			}
+			failed = true
+			return nil, errors.New(why.Error()) // its text also if time was up
+		}
+	}
+	return p.write(checks.Run(context.Background(), all, checks.Options{}), o)
 }
 
 // schema reports on a store that cannot be opened because of its schema, or returns an error.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -49,6 +50,10 @@ func (p commands) causation(ctx context.Context, in stores, o explainOptions) (*
 		Name: in.name, Others: in.others, Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}, Logger: slog.New(slog.DiscardHandler),
 	})
 	c, err := service.Causation(ctx, p.Principal(""), o.id, inspect.CausationSearch{Thorough: o.thorough})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the message was explained
+		fmt.Fprintln(p.Stderr, "postrider: causes and effects could not be searched for in time; try again, or with --thorough")
+		return nil, nil //nolint:nilnil // there are none to show
+	}
 	if err != nil {
 		return nil, fmt.Errorf("search for causes and effects: %w", err)
 	}
@@ -57,6 +62,9 @@ func (p commands) causation(ctx context.Context, in stores, o explainOptions) (*
 
 // writeCausation writes a chain of causes and effects, if there is one.
 func (p commands) writeCausation(c *inspect.Causation, here string, o explainOptions) {
+	if c == nil {
+		return
+	}
 	if len(c.Causes) > 0 {
 		fmt.Fprintln(p.Stdout, "\ncaused by")
 		for _, l := range slices.Backward(c.Causes) {

@@ -180,8 +180,8 @@ func (p commands) writeKey(e inspect.Explanation, note string) {
 			fmt.Fprintf(p.Stdout, "not held; its partition has a backlog of %s, age %s; %s\n", output.Count(place.Load.Backlog),
 				output.Ago(seconds(place.Load.BacklogAgeSeconds)), output.Printable(owner))
 		}
-		if dead := place.Load.Dead.N; dead > 0 {
-			fmt.Fprintf(p.Stdout, "  %s of this key: %s\n", output.Plural(dead, "open dead letter"),
+		if dead := place.Load.Dead; dead.N > 0 {
+			fmt.Fprintf(p.Stdout, "  %s of this key: %s\n", output.PluralOf(dead, "open dead letter"),
 				p.Hint("dead list --relay %s --key %s", output.ShellQuote(place.Name), output.ShellQuote(e.Key.Key)))
 		}
 	}

@@ -45,7 +45,7 @@ func Mistyped(ctx context.Context, b *backend.Outbox, f store.DeadFilter) error 
 		return err
 	}
 	known := slices.Clone(ownReasons)
-	for _, c := range counts {
+	for _, c := range counts.Causes {
 		known = append(known, c.Reason)
 	}
 	slices.Sort(known)

@@ -1,0 +1,88 @@
+package web_test
+
+import (
+	"fmt"
+	"html"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/admin"
+	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// manyDead is a store with more dead letters than a search looks at: the last one has another type.
+func manyDead(t *testing.T) *memory.Store {
+	t.Helper()
+	ctx, s := t.Context(), memory.New(memory.Config{})
+	var dead []store.ParkRequest
+	for i := range store.SearchLimit + 1 {
+		m := &postrider.Message{ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "shop", Time: time.Unix(0, 0), Payload: []byte(`{}`)}
+		if i == store.SearchLimit {
+			m.Type = "order.late"
+		}
+		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no route to host", Message: m})
+	}
+	must(t, s.Enroll(ctx, "ledger"))
+	tx, err := s.Begin(ctx)
+	must(t, err)
+	must(t, s.Park(ctx, tx, "ledger", dead))
+	must(t, s.Commit(ctx, tx))
+	return s
+}
+
+// TestMoreThanASearchLooksAt: API and pages say what was not looked at, and how to go on. On a busy machine, a search ends before its limit.
+func TestMoreThanASearchLooksAt(t *testing.T) {
+	t.Parallel()
+	s := serveService(t, admin.New(manyDead(t), admin.Config{Name: "shop"}), web.Config{}).signIn(admin.Viewer)
+	p := admin.Principal{Subject: "anna", Role: admin.Viewer}
+	const why = `Only \d\d,000 dead letters were looked at, `
+	reason := regexp.MustCompile("^" + why)
+	var causes store.FoundCauses
+	s.read(p, "/dead/causes", nil, &causes)
+	if causes.Complete || len(causes.Incomplete) != 1 || !reason.MatchString(causes.Incomplete[0].Text) || causes.Incomplete[0].Until.IsZero() ||
+		len(causes.Causes) != 2 || causes.Causes[0].DeadLetters < 9_999 || !causes.Causes[0].AtLeast {
+		t.Errorf("causes: %+v", causes)
+	}
+	var found admin.DeadPage
+	for pages := 0; len(found.DeadLetters) == 0; pages++ {
+		given := map[string]string{"type": "order.late", "after": fmt.Sprint(found.Next)}
+		before := found.Next
+		found = admin.DeadPage{}
+		s.read(p, "/dead", given, &found)
+		if found.Complete || !reason.MatchString(found.Incomplete[0].Text) || pages == 6 || len(found.DeadLetters) == 0 && found.Next <= before {
+			t.Fatalf("page %d: %+v", pages, found)
+		}
+	}
+	if found.Total != 1 || len(found.DeadLetters) != 1 || found.Next != 0 {
+		t.Errorf("the last page: %+v", found)
+	}
+	for path, words := range map[string][]string{
+		"/":                               {`\d\d?,999\+ dead letters from ledger`, `Review \d\d?,999\+`, ` ago or before, last `},
+		"/dead":                           {`\d\d,000\+ open dead letters`, `Not all dead letters were looked at\.`, why + "from the newest back to ", `Review \d\d?,999\+`},
+		admin.GroupPath(causes.Causes[0]): {`\d\d?,\d{3}\+ messages to`, `Not all dead letters were looked at\.`, why, "Next page"},
+		"/dead?view=all":                  {`\d\d,000\+ open dead letters`, why + "up to ", `50 of \d\d,000\+`, "Next page"},
+		"/dead?view=all&type=order.late":  {"No open dead letters found so far", why + "up to ", "Continue searching"},
+	} {
+		_, body := s.get(path)
+		for _, w := range words {
+			if !regexp.MustCompile(w).MatchString(text(body)) {
+				t.Errorf("%s does not say %q: %s", path, w, text(body))
+			}
+		}
+	}
+	path := "/dead?view=all&type=order.late"
+	for range 7 {
+		_, body := s.get(path)
+		next := regexp.MustCompile(`href="([^"]+)">Continue searching`).FindStringSubmatch(body)
+		if next == nil {
+			says(t, "the search that was continued", text(body), "1 of 1+")
+			return
+		}
+		path = html.UnescapeString(next[1])
+	}
+	t.Error("the search does not end")
+}
