@@ -78,7 +78,8 @@ type Stats struct {
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
 	// the tail that was consumed. Only with a log or ByPosition.
 	LogsReplaced int64 `json:"logs_replaced"`
-	// Missing counts offsets of a log that the broker removed before they were read.
+	// Missing counts offsets of a log that the broker removed before they were read, and messages of a group that it removed
+	// before they were acknowledged (postrider.RemovedError).
 	Missing int64 `json:"missing"`
 	// Skipped counts messages that were skipped because they have no handler, because of their aggregate's version, or
 	// because they were replayed.
