@@ -151,7 +151,7 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	}
 	it.msg = storable(it.msg)
 	it.size = it.msg.Size()
-	c.enqueue(it, c.queueOf(d, it.msg))
+	c.enqueue(it, queueOf(it.msg))
 }
 
 // substituteID derives an ID for a message without one from its position in the source and its mark, or else from its
