@@ -31,8 +31,7 @@ type SubscriberCapabilities struct {
 	// Ordered: messages of one key arrive in the broker's order, and at one process at a time. A broker without leases
 	// may give them to the next process when a connection has broken and the process at the other end does not know yet.
 	Ordered bool
-	// Positions: every message has a Position whose Offset rises within its Partition and never changes, so that a
-	// watermark can represent everything consumed.
+	// Positions: every message has a Position whose Offset rises within its Partition and never changes.
 	Positions bool
 	// RedeliveryWindow is how long after the first delivery the broker may redeliver a message; 0 means without limit.
 	RedeliveryWindow time.Duration
