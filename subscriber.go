@@ -3,6 +3,7 @@ package postrider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -30,8 +31,7 @@ type SubscriberCapabilities struct {
 	// Ordered: messages of one key arrive in the broker's order, and at one process at a time. A broker without leases
 	// may give them to the next process when a connection has broken and the process at the other end does not know yet.
 	Ordered bool
-	// Positions: every message has a Position whose Offset rises within its Partition and never changes, so that a
-	// watermark can represent everything consumed.
+	// Positions: every message has a Position whose Offset rises within its Partition and never changes.
 	Positions bool
 	// RedeliveryWindow is how long after the first delivery the broker may redeliver a message; 0 means without limit.
 	RedeliveryWindow time.Duration
@@ -46,7 +46,8 @@ type SubscriberCapabilities struct {
 // settle deliveries.
 type Subscription interface {
 	// Receive waits for messages and returns 1 to max of them, in order. It reconnects by itself: an Unavailable error
-	// reports that the broker could not be reached, and the next call keeps trying. Other errors: that of ctx;
+	// reports that the broker could not be reached, and the next call keeps trying. A *RemovedError reports messages that
+	// the broker removed, once; the next call goes on with those after them. Other errors: that of ctx;
 	// ErrSubscriptionClosed.
 	Receive(ctx context.Context, max int) ([]*Delivery, error)
 	// Close stops reading, sends pending settlements to the broker, and leaves the group. Unsettled messages are
@@ -122,6 +123,25 @@ type Settler interface {
 	// that have been redelivered since: either they share one channel, or the channels are closed from last to first.
 	// Otherwise a later message could be processed before this one is redelivered.
 	Lost() <-chan struct{}
+}
+
+// RemovedError says that the broker removed messages of a group before they were settled: its retention is too short, or the group
+// was away for too long.
+type RemovedError struct {
+	// Partition is that of Position.
+	Partition string
+	// Messages is their number. If the broker cannot count them, each range counts as one.
+	Messages int64
+	// From and To say where they were, in the broker's words: the first and the last of messages that had been delivered, or
+	// the positions around messages that had not.
+	From, To string
+	// Delivered: the group had received them, so some may have been processed, and only the acknowledgement is missing.
+	Delivered bool
+}
+
+// Error implements error.
+func (e *RemovedError) Error() string {
+	return fmt.Sprintf("the broker removed %d messages of %s, %s to %s, before they were settled", e.Messages, e.Partition, e.From, e.To)
 }
 
 // ErrSubscriptionClosed: Receive was called after Close.

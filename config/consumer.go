@@ -8,7 +8,6 @@ type Consumer struct {
 	// Disabled switches the consumer off.
 	Disabled bool `yaml:"disabled"`
 
-	Dedup        Dedup         `yaml:"dedup"`
 	KeepIDs      time.Duration `yaml:"keep_ids" min:"1s"`
 	ReplayWindow time.Duration `yaml:"replay_window" min:"1s"`
 	RequireOrder bool          `yaml:"require_order"`
@@ -34,12 +33,6 @@ type Consumer struct {
 
 	LeaseTTL time.Duration `yaml:"lease_ttl" min:"1s" max:"1h"`
 }
-
-// Dedup is how a consumer detects duplicates.
-type Dedup string
-
-// Allowed lists the values.
-func (Dedup) Allowed() []string { return []string{"id", "position"} }
 
 // Unhandled is what happens to messages without a handler.
 type Unhandled string

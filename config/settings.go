@@ -75,9 +75,6 @@ func (c Consumer) settings(stopTimeout time.Duration) inbox.ConsumerConfig {
 		OnDead: c.OnDead.choice(), UnhandledFor: c.UnhandledFor, UnavailableWait: c.UnavailableWait, AttemptTimeout: c.AttemptTimeout,
 		LeaseTTL: c.LeaseTTL, StopTimeout: stopTimeout,
 	}
-	if c.Dedup == "position" {
-		out.Dedup = inbox.ByPosition
-	}
 	if c.Unhandled == "skip" {
 		out.Unhandled = inbox.SkipUnhandled
 	}

@@ -118,7 +118,6 @@ relays:
 consumers:
   - name: c
     disabled: true
-    dedup: position
     keep_ids: 1h
     replay_window: 2h
     require_order: true
@@ -235,7 +234,7 @@ consumers:
   - {concurrency: 3}
   - {name: a, backoff_base: 2s, backoff_max: 1s}
   - {name: b, policies: [{backoff: fixed}]}
-  - {name: b, dedup: none}
+  - {name: b, on_dead: none}
 `), nil)
 	if err == nil {
 		t.Fatal("no error")
@@ -243,7 +242,7 @@ consumers:
 	for _, want := range []string{
 		"postrider.yaml:3:5: consumers[0]: name is missing", `consumers[1].name: "a" stands here twice`, "consumers[1].backoff_max: 1s is below",
 		"consumers[2].policies[0].backoff: fixed needs backoff_base", `consumers[3].name: "b" stands here twice`,
-		`consumers[3].dedup: "none" is not allowed; allowed: id, position`,
+		`consumers[3].on_dead: "none" is not allowed; allowed: continue, hold`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q:\n%v", want, err)

@@ -23,11 +23,9 @@ type ConsumerConfig struct {
 	// keeps them, and parked messages in the database. Default: false.
 	Disabled bool
 
-	// Dedup selects how the consumer detects duplicates. Default: ByID.
-	Dedup Dedup
 	// KeepIDs is how long the consumer keeps the ID of a consumed message. It must be at least the source's redelivery
 	// window plus ReplayWindow; the consumer warns at start if it is shorter. A log redelivers nothing: it must be at least as
-	// long as a publisher may send a message again. Default: 7 days. Not used with ByPosition.
+	// long as a publisher may send a message again. Default: 7 days.
 	KeepIDs time.Duration
 	// ReplayWindow is how far back you intend to replay messages with their old IDs. Default: 24 h.
 	ReplayWindow time.Duration
@@ -45,8 +43,7 @@ type ConsumerConfig struct {
 	// one attempt. Transactions start with 16 messages. Later ones have twice as many while they take less than 50 ms, and
 	// half as many when they take longer than 200 ms. One that takes a third of LeaseTTL is rolled back and run again with as
 	// many messages as it had time for. After a deadlock or another conflict with other transactions, each message has its own
-	// transaction for a minute; set 1 if many messages change the same rows. Default: 1 with ByID, 100 with ByPosition and for a
-	// log.
+	// transaction for a minute; set 1 if many messages change the same rows. Default: 1, and 100 for a log.
 	Batch int
 	// MaxInFlight and MaxInFlightBytes limit the messages that the consumer holds in memory; the last read may exceed
 	// MaxInFlightBytes. From a log, half as many more are read ahead, and a partition is read at most 64 times MaxInFlight messages
@@ -61,7 +58,7 @@ type ConsumerConfig struct {
 	MaxAttempts int
 	// LocalAttempts and LocalFor limit the attempts that are made while the broker waits for the message: at most
 	// LocalAttempts, none beginning later than LocalFor after the first. Then the message is parked and retried from
-	// there, and its key is held. They apply to transactions of one message with ByID; otherwise a message that fails is
+	// there, and its key is held. They apply to transactions of one message; otherwise a message that fails is
 	// parked at once. Defaults: 3 and 2 s.
 	LocalAttempts int
 	LocalFor      time.Duration
@@ -109,18 +106,6 @@ type ConsumerConfig struct {
 	Version string
 }
 
-// Dedup is a way to detect duplicates.
-type Dedup int
-
-// The deduplication modes.
-const (
-	// ByID keeps the ID of every message for KeepIDs. It works with every source.
-	ByID Dedup = iota
-	// ByPosition keeps one row per partition of the source, its watermark: everything up to this offset is consumed. The
-	// source must keep order and have positions. The messages of a partition run in one transaction at a time.
-	ByPosition
-)
-
 // Unhandled selects what happens to messages without a handler.
 type Unhandled int
 
@@ -151,7 +136,7 @@ type VersionGuard struct {
 func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (ConsumerConfig, error) {
 	faults := c.faults(caps)
 	batch := 1
-	if c.Dedup == ByPosition || caps.Log {
+	if caps.Log {
 		batch = 100
 	}
 	c.Batch = cmp.Or(c.Batch, batch)
@@ -208,14 +193,8 @@ func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults [
 		}
 	}
 	switch {
-	case c.Dedup == ByPosition && caps.Log:
-		fault("inbox: consumer %s reads a log, whose position it keeps in any case; leave Dedup out", c.Name)
-	case c.Dedup == ByPosition && !(caps.Ordered && caps.Positions):
-		fault("inbox: consumer %s remembers by watermark, and the source does not keep order or has no positions; use ByID", c.Name)
 	case c.Replays != HandleNamedReplays && c.Replays != HandleReplays:
 		fault("inbox: Replays is %d; give HandleNamedReplays or HandleReplays", c.Replays)
-	case c.Dedup != ByID && c.Dedup != ByPosition:
-		fault("inbox: Dedup is %d; give ByID or ByPosition", c.Dedup)
 	case c.RequireOrder && !caps.Ordered:
 		fault("inbox: consumer %s requires order, and the source does not keep the order of a key; use one that does (Kafka, "+
 			"Redis, NATS or RabbitMQ with ordered=true), or unset RequireOrder", c.Name)
@@ -249,11 +228,11 @@ func (c *ConsumerConfig) relay() relay.Config {
 func (c *ConsumerConfig) tooShort(caps postrider.SubscriberCapabilities) string {
 	need := caps.RedeliveryWindow + c.ReplayWindow
 	switch {
-	case c.Dedup != ByID || caps.Log:
+	case caps.Log:
 		return ""
 	case caps.RedeliveryWindow == 0:
 		return fmt.Sprintf("the source may deliver a message again without limit, its ID is removed after %s: "+
-			"limit the source's retention or redelivery, or remember by watermark", c.KeepIDs)
+			"limit the source's retention or redelivery, or read it as a log, without a group", c.KeepIDs)
 	case c.KeepIDs < need:
 		return fmt.Sprintf("the source may deliver a message again for %s and you may replay for %s, its ID is removed "+
 			"after %s: set KeepIDs to %s or more", caps.RedeliveryWindow, c.ReplayWindow, c.KeepIDs, need)

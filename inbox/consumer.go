@@ -47,11 +47,10 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
-	running      int                // messages in transactions
-	received     uint64             // messages so far
-	sized        int64              // bytes so far
-	logs         map[string]logSeen // by partition and incarnation; with ByPosition
-	storeFails   int                // consecutive transactions that the store failed to begin or commit
+	running      int    // messages in transactions
+	received     uint64 // messages so far
+	sized        int64  // bytes so far
+	storeFails   int    // consecutive transactions that the store failed to begin or commit
 	stats        Stats
 
 	failures  attempt.LogLimit
@@ -67,7 +66,7 @@ type Consumer[Tx any] struct {
 //
 //	expvar.Publish("order-view", expvar.Func(func() any { return consumer.Stats() }))
 //
-// For the state in the database (IDs and watermarks, parked messages, held keys, dead letters), see store.StatusReader.
+// For the state in the database (IDs and positions, parked messages, held keys, dead letters), see store.StatusReader.
 type Stats struct {
 	// Received counts deliveries.
 	Received int64 `json:"received"`
@@ -76,9 +75,10 @@ type Stats struct {
 	// Duplicates counts deliveries of messages that had already been consumed.
 	Duplicates int64 `json:"duplicates"`
 	// LogsReplaced counts how often the log of a partition turned out to be another incarnation: recreated, or without
-	// the tail that was consumed. Only with a log or ByPosition.
+	// the tail that was consumed. Only with a log.
 	LogsReplaced int64 `json:"logs_replaced"`
-	// Missing counts offsets of a log that the broker removed before they were read.
+	// Missing counts offsets of a log that the broker removed before they were read, and messages of a group that it removed
+	// before they were acknowledged (postrider.RemovedError).
 	Missing int64 `json:"missing"`
 	// Skipped counts messages that were skipped because they have no handler, because of their aggregate's version, or
 	// because they were replayed.
@@ -117,7 +117,6 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		batches: make(map[string]*batchHandler[Tx]),
 		settler: settler, cfg: cfg, in: in, store: in.store, batcher: batcherOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
-		logs: make(map[string]logSeen),
 	}
 	c.size.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)

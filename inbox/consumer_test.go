@@ -114,7 +114,6 @@ func TestWarnsWhenIDsAreRemovedTooSoon(t *testing.T) {
 		"too short for replays": {window: day, cfg: inbox.ConsumerConfig{ReplayWindow: 10 * day}, want: "set KeepIDs to 264h0m0s or more"},
 		"kept for longer":       {window: 30 * day, cfg: inbox.ConsumerConfig{KeepIDs: 31 * day}},
 		"without limit":         {want: "without limit"},
-		"by watermark":          {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,7 +188,7 @@ func TestTransactionIsBoundedByTime(t *testing.T) {
 		b := newBroker(t)
 		var mu sync.Mutex
 		calls, largest, shared, took := 0, 0, make(map[*memory.Tx]int), time.Second
-		c, log := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{Dedup: inbox.ByPosition},
+		c, log := started(t, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{Batch: 100},
 			func(_ context.Context, tx *memory.Tx, _ *postrider.Message) error {
 				mu.Lock()
 				defer mu.Unlock()

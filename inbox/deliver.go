@@ -100,10 +100,6 @@ func (t *transaction[Tx]) following(rest []*item) (h *batchHandler[Tx], msgs []*
 
 // deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
 func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
-	if it.fate == nil && t.skipsReplay(it.msg) {
-		t.ends[it] = skipped
-		return nil
-	}
 	if it.fate == nil && t.held[it.msg.Key] {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
 		if err != nil {

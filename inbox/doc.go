@@ -50,9 +50,8 @@
 //
 // # Deduplication
 //
-// By ID, the store keeps a row per message and consumer, for as long as the source can redeliver the message. By
-// watermark, it keeps one row per partition of an ordered source: everything up to that offset is done. docs/inbox.md
-// says when to use which.
+// The store keeps the ID of each message and consumer, for as long as the source can redeliver the message, or its publisher
+// may send it again.
 //
 // # Failures
 //

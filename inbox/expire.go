@@ -16,9 +16,6 @@ const removeEvery = time.Minute
 
 // removeLoop removes the IDs of messages that can no longer be redelivered, in small batches.
 func (c *Consumer[Tx]) removeLoop(ctx context.Context) {
-	if c.cfg.Dedup != ByID {
-		return
-	}
 	for wait := time.Second; attempt.Sleep(ctx, wait); {
 		n, err := c.removeExpired(ctx)
 		if err != nil && ctx.Err() == nil {

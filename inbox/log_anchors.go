@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
@@ -65,6 +66,9 @@ func locate(ctx context.Context, log postrider.Log, p *store.LogPosition, now po
 	}
 	return true, nil
 }
+
+// verifyTimeout limits a request to the broker.
+const verifyTimeout = 10 * time.Second
 
 // verify asks the log whether it still has a message.
 func verify(ctx context.Context, log postrider.Log, at postrider.Position) (postrider.PositionState, error) {

@@ -74,11 +74,20 @@ func (r *logRun[Tx]) loop(follow func() error) {
 			failures = 0
 		}
 		if failures++; failures == 1 {
-			r.src.c.cfg.Logger.Warn("consumer cannot read a partition of its log and keeps trying", "consumer", r.src.c.cfg.Name,
-				"partition", r.part.Name, "error", err)
+			r.logEnd(err)
 		}
 		attempt.Sleep(r.ctx, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
 	}
+}
+
+// logEnd says why a session ended. That another process had the lease meanwhile, because this one was paused or cut off, is no failure.
+func (r *logRun[Tx]) logEnd(err error) {
+	log, of := r.src.c.cfg.Logger, []any{"consumer", r.src.c.cfg.Name, "partition", r.part.Name}
+	if errors.Is(err, store.ErrPositionMoved) {
+		log.Info("another process has moved the consumer's position in a partition of its log; this one reads on from there", of...)
+		return
+	}
+	log.Warn("consumer cannot read a partition of its log and keeps trying", append(of, "error", err)...)
 }
 
 // follow reads from the stored position until the session is lost.

@@ -3,6 +3,8 @@ package inbox
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -75,15 +77,32 @@ func TestPositionsAreReportedAgain(t *testing.T) {
 	})
 }
 
-// TestEveryOutageOfAPartitionIsLogged: also that another process moves the position again and again, and a failure after the partition has
-// been read for a while. Failures that follow at once are not.
+// TestEveryOutageOfAPartitionIsLogged: also a failure after the partition has been read for a while. Failures that follow at once are not.
+// That another process has moved the position is no failure.
 func TestEveryOutageOfAPartitionIsLogged(t *testing.T) {
 	t.Parallel()
+	for words, err := range map[string]error{
+		`level=WARN msg="consumer cannot read a partition of its log and keeps trying" consumer=c partition=p error="no answer"`: errors.New("no answer"),
+		`level=INFO msg="another process has moved the consumer's position in a partition of its log; this one reads on from there" ` +
+			"consumer=c partition=p\n": fmt.Errorf("move: %w", store.ErrPositionMoved),
+	} {
+		t.Run(err.Error(), func(t *testing.T) {
+			t.Parallel()
+			outages(t, words, err)
+		})
+	}
+}
+
+// outages ends six sessions with an error, and wants it to be logged three times.
+func outages(t *testing.T, words string, err error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
-		c := &Consumer[any]{cfg: ConsumerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-		r := &logRun[any]{src: &logSource[any]{c: c}, ctx: ctx, end: cancel, done: make(chan struct{})}
+		c := &Consumer[any]{cfg: ConsumerConfig{Name: "c", Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		r := &logRun[any]{
+			src: &logSource[any]{c: c}, ctx: ctx, end: cancel, done: make(chan struct{}), part: postrider.LogPartition{Name: "p"},
+		}
 		sessions := []time.Duration{0, 0, 0, time.Hour, 0, time.Hour}
 		began := time.Now()
 		r.loop(func() error {
@@ -93,10 +112,10 @@ func TestEveryOutageOfAPartitionIsLogged(t *testing.T) {
 			}
 			time.Sleep(sessions[0])
 			sessions = sessions[1:]
-			return store.ErrPositionMoved
+			return err
 		})
-		if n := strings.Count(log.String(), store.ErrPositionMoved.Error()); n != 3 {
-			t.Errorf("%d failures are logged, want 3:\n%s", n, &log)
+		if all, n := strings.Count(log.String(), "\n"), strings.Count(log.String(), words); all != 3 || n != 3 {
+			t.Errorf("%d of %d lines say it, want 3:\n%s", n, all, &log)
 		}
 		if waited := time.Since(began) - 2*time.Hour; waited > 3*time.Second {
 			t.Errorf("waited %s between sessions; the wait begins anew after a session of an hour", waited)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -59,34 +58,6 @@ func (s stepwise[Tx]) BeginClaim(ctx context.Context, consumer string, msgs []st
 		return nil
 	})
 	return tx, results, err
-}
-
-// BeginWatermark implements store.BeginBatcher.
-func (s stepwise[Tx]) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (
-	tx Tx, before store.Watermark, held []string, err error,
-) {
-	tx, err = s.begin(ctx, func(tx Tx) error {
-		if before, err = s.store.Watermark(ctx, tx, consumer, at); err != nil {
-			return fmt.Errorf("read the watermark: %w", err)
-		}
-		if before.Known && before.Offset >= at.Offset {
-			if len(keys) > 0 {
-				held, err = s.store.HeldAmong(ctx, tx, consumer, keys)
-			}
-			return err
-		}
-		if err := s.store.SetWatermark(ctx, tx, consumer, at, consumed); err != nil {
-			return fmt.Errorf("move the watermark: %w", err)
-		}
-		if len(keys) == 0 {
-			return nil
-		}
-		if held, err = s.store.HeldAmong(ctx, tx, consumer, keys); err != nil {
-			return fmt.Errorf("look for held keys: %w", err)
-		}
-		return nil
-	})
-	return tx, before, held, err
 }
 
 // begin begins a transaction and runs its first steps; it rolls back if they fail.

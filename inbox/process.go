@@ -75,7 +75,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 
 // skip settles messages to be skipped, if that needs no transaction, and returns the others.
 func (c *Consumer[Tx]) skip(batch []*item) []*item {
-	if c.cfg.Unhandled != SkipUnhandled || c.cfg.Dedup != ByID {
+	if c.cfg.Unhandled != SkipUnhandled {
 		return batch
 	}
 	var left, passed []*item
@@ -186,7 +186,7 @@ func (c *Consumer[Tx]) decide(it *item, err error, local bool) (wait time.Durati
 	if wait = cmp.Or(o.After, rule.wait); wait == 0 {
 		wait = attempt.Backoff(c.cfg.BackoffBase, c.cfg.BackoffMax, n)
 	}
-	if !local || c.cfg.Dedup != ByID || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
+	if !local || n >= c.cfg.LocalAttempts || now.Add(wait).Sub(it.begun) > c.cfg.LocalFor {
 		it.fate = &fate{park: store.ParkRetry, after: wait}
 	}
 	return wait
@@ -262,9 +262,7 @@ func (it *item) causeAfter(text string) string {
 func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	c.storeAnswers()
 	for _, it := range batch {
-		if c.cfg.Dedup == ByID {
-			c.in.count(ends[it] != duplicate)
-		}
+		c.in.count(ends[it] != duplicate)
 	}
 	c.store.Wake() // for messages that handlers published, and parked ones that are due
 	c.acknowledge(batch, ends)

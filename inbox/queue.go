@@ -59,9 +59,8 @@ func (it *item) lost() bool {
 // dropped says whether the message, which was not started, must not be.
 func (it *item) dropped() bool { return it.session != nil && it.session.dropped() || it.lost() }
 
-// queue is a queue of messages that run one after another, in order. With ByID it holds the messages of one key, or the
-// deliveries of one message without a key; with ByPosition those of one partition of the source. It exists as long as it
-// has messages or runs.
+// queue is a queue of messages that run one after another, in order. It holds the messages of one key, or the
+// deliveries of one message without a key. It exists as long as it has messages or runs.
 type queue struct {
 	name  string
 	items []*item
@@ -69,16 +68,12 @@ type queue struct {
 	busy bool
 }
 
-// queueOf returns the name of a delivery's queue.
-func (c *Consumer[Tx]) queueOf(d *postrider.Delivery, m *postrider.Message) string {
-	switch {
-	case c.cfg.Dedup == ByPosition:
-		return d.Position.Partition
-	case m.Key != "":
+// queueOf returns the name of a message's queue.
+func queueOf(m *postrider.Message) string {
+	if m.Key != "" {
 		return "key " + m.Key
-	default:
-		return "id " + m.ID
 	}
+	return "id " + m.ID
 }
 
 // enqueue adds a message to memory and to its queue.
@@ -177,7 +172,7 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 		left--
 		batch = append(batch, q.items[:n]...)
 		q.items, q.busy = slices.Clone(q.items[n:]), true
-		if c.cfg.Dedup == ByPosition || batch[0].alone {
+		if batch[0].alone {
 			break
 		}
 	}
@@ -206,20 +201,14 @@ func (c *Consumer[Tx]) share(q *queue, batch []*item, limit int) int {
 		return 1
 	}
 	n := 1
-	for n < len(q.items) && len(batch)+n < limit && !q.items[n].alone && c.sameLog(first, q.items[n]) {
+	for n < len(q.items) && len(batch)+n < limit && !q.items[n].alone && first.session == q.items[n].session {
 		n++
 	}
 	return n
 }
 
-// sameLog says whether two messages of a queue can share a lease and a watermark.
-func (c *Consumer[Tx]) sameLog(a, b *item) bool {
-	return a.session == b.session && (c.cfg.Dedup != ByPosition || a.delivery.Position.Incarnation == b.delivery.Position.Incarnation && a.delivery.Session == b.delivery.Session)
-}
-
 // discardLost drops messages that this process has lost. They are redelivered, and so are all messages after them: when a
-// message of an ordered source is seen to be lost, those after it are lost as well, so that nothing overtakes it and no
-// watermark skips it.
+// message of an ordered source is seen to be lost, those after it are lost as well, so that nothing overtakes it.
 func (c *Consumer[Tx]) discardLost(q *queue) {
 	q.items = slices.DeleteFunc(q.items, func(it *item) bool {
 		if !it.dropped() {

@@ -78,6 +78,10 @@ func (c *Consumer[Tx]) receive() error {
 		return nil
 	}
 	deliveries, err := c.subscription.Receive(c.life, limit)
+	if e, ok := errors.AsType[*postrider.RemovedError](err); ok {
+		c.miss(e)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -90,6 +94,14 @@ func (c *Consumer[Tx]) receive() error {
 		c.work.Signal()
 	}
 	return nil
+}
+
+// miss records messages that the broker removed from a group before they were settled.
+func (c *Consumer[Tx]) miss(e *postrider.RemovedError) {
+	c.updateStats(func(s *Stats) { s.Missing += e.Messages })
+	c.cfg.Logger.Error("the broker removed messages before this consumer had acknowledged them: its retention is too short, or the "+
+		"consumer was away for too long. Publish them again if they matter (replay)", "consumer", c.cfg.Name,
+		"partition", e.Partition, "messages", e.Messages, "from", e.From, "to", e.To, "delivered", e.Delivered)
 }
 
 // awaitRoom waits for capacity, and returns for how many messages, estimated from the mean message size so far; 0 when
@@ -138,7 +150,7 @@ func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	}
 	it.msg = storable(it.msg)
 	it.size = it.msg.Size()
-	c.enqueue(it, c.queueOf(d, it.msg))
+	c.enqueue(it, queueOf(it.msg))
 }
 
 // substituteID derives an ID for a message without one from its position in the source and its mark, or else from its

@@ -14,10 +14,8 @@ type Replays int
 
 // The choices for replayed messages.
 const (
-	// HandleNamedReplays handles a message again if the replay names this consumer. Any other replayed message is
-	//
-	//	ByID        | handled if the consumer has not consumed it before, otherwise a duplicate
-	//	ByPosition  | skipped: the consumer cannot tell whether it has consumed it
+	// HandleNamedReplays handles a message again if the replay names this consumer. Any other replayed message is handled if the
+	// consumer has not consumed it before, and otherwise a duplicate.
 	HandleNamedReplays Replays = iota
 	// HandleReplays handles messages of replays that name no consumer again, too.
 	HandleReplays
@@ -31,12 +29,6 @@ func handlesAgain(m *postrider.Message, consumer string, replays Replays) bool {
 
 func (c *Consumer[Tx]) handlesAgain(m *postrider.Message) bool {
 	return handlesAgain(m, c.cfg.Name, c.cfg.Replays)
-}
-
-// skipsReplay reports whether a consumer ByPosition skips a message because it was replayed.
-func (c *Consumer[Tx]) skipsReplay(m *postrider.Message) bool {
-	id, _ := m.Replay()
-	return id != "" && c.cfg.Dedup == ByPosition && !c.handlesAgain(m)
 }
 
 // claimsOf returns what is to be claimed for messages: first one claim for each, by which it is new or not. A message to be handled

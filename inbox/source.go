@@ -19,7 +19,7 @@ import (
 // nil; here MaxBatch defaults to 100, Concurrency to 16, AttemptTimeout to an hour. The consumer handles failures, in its
 // own database: the relay retries nothing and has no dead letters, except for rows that it cannot read.
 //
-// Messages of a key arrive in order. They have no positions for a watermark, because a message that commits late has a
+// Messages of a key arrive in order. They have no positions, because a message that commits late has a
 // lower sequence than messages already read. All configuration errors are reported at once.
 func FromRelay(store store.Relay, cfg relay.Config) (postrider.Subscriber, error) {
 	if cfg.Publisher != nil {

@@ -33,8 +33,6 @@ type transaction[Tx any] struct {
 	done    int   // messages processed so far
 	effect  bool  // a handler has run
 	failure error // its error, if it was alone in the transaction
-	// replaced, if not nil, is the passage in which the log turned out to be another incarnation.
-	replaced *passage
 }
 
 // sharing says how the messages of a transaction share it.
@@ -75,9 +73,8 @@ func (c *Consumer[Tx]) transact(ctx context.Context, batch []*item) result {
 	return c.transactOnce(ctx, batch, separate)
 }
 
-// transactOnce runs a transaction: claim or watermark; handlers; parking; commit. If any step fails, nothing has
-// happened, except when the response to the commit was lost: then the next claim finds the messages claimed, or the
-// watermark past them.
+// transactOnce runs a transaction: claim; handlers; parking; commit. If any step fails, nothing has happened, except when the
+// response to the commit was lost: then the next claim finds the messages claimed.
 func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how sharing) (res result) {
 	if len(batch) == 1 && c.cfg.Context != nil {
 		own, err := c.contextOf(ctx, batch[0])
@@ -121,7 +118,6 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		}
 		return res
 	}
-	t.passed(batch)
 	return result{ends: t.ends}
 }
 
@@ -175,16 +171,8 @@ func stillOurs(ctx context.Context, batch []*item) error {
 	return nil
 }
 
-// begin begins the transaction and returns the messages that are new.
+// begin begins the transaction, claims the messages and returns those that are new.
 func (t *transaction[Tx]) begin(ctx context.Context, batch []*item) ([]*item, error) {
-	if t.cfg.Dedup == ByPosition {
-		return t.beginWatermark(ctx, batch)
-	}
-	return t.beginClaim(ctx, batch)
-}
-
-// beginClaim claims the messages.
-func (t *transaction[Tx]) beginClaim(ctx context.Context, batch []*item) ([]*item, error) {
 	msgs := make([]*postrider.Message, len(batch))
 	for i, it := range batch {
 		msgs[i] = it.msg

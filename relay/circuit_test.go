@@ -235,6 +235,41 @@ func TestManyPoisonedKeysDoNotCloseTheRoute(t *testing.T) {
 	}
 }
 
+// TestNewMessagesAreAmongTheProbes: the messages of 1,500 keys wait for their next attempt, and the destination now seems to be down for
+// each of them. The message of another key does not wait until all of them have been probes.
+func TestNewMessagesAreAmongTheProbes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, down := setup(t), atomic.Bool{}
+		k := &broker{refuse: func(m *postrider.Message) error {
+			switch {
+			case !strings.HasPrefix(m.Key, "bad/"):
+				return nil
+			case down.Load():
+				return postrider.Unavailable(errBoom)
+			default:
+				return postrider.Retry(0, errBoom)
+			}
+		}}
+		for i := range 1500 {
+			b.publish(b.msg(fmt.Sprint("bad/", i)))
+		}
+		r := b.relay(relay.Config{Publisher: k, MaxAttempts: 1 << 20})
+		b.start(r)
+		pass(10 * time.Minute)
+		down.Store(true)
+		pass(10 * time.Minute)
+		if c := r.Counters(); !c.CircuitOpen {
+			t.Errorf("the circuit is not open: %+v", c)
+		}
+		b.publish(b.msg("good"))
+		pass(30 * time.Second)
+		if len(k.of("good")) != 1 {
+			t.Errorf("a message of another key is not delivered in 30 seconds: %+v", r.Counters())
+		}
+	})
+}
+
 // TestCallThatBreaksIsNoAttemptOfOthers: a publisher panics on one message. Messages of other keys in the call are not
 // charged an attempt, and are delivered; the message that breaks the call is dead-lettered after its attempts.
 func TestCallThatBreaksIsNoAttemptOfOthers(t *testing.T) {

@@ -49,10 +49,6 @@ type Transactor[Tx any] interface {
 // transaction.
 type BeginBatcher[Tx any] interface {
 	BeginClaim(ctx context.Context, consumer string, msgs []ClaimRequest) (Tx, []ClaimResult, error)
-	// BeginWatermark reads the watermark of at's log; then moves it, as SetWatermark does, if at.Offset is ahead of it or
-	// there was none; and then checks which of the keys are held. It returns the watermark before the move. Keys may
-	// repeat, and there may be none.
-	BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (tx Tx, before Watermark, held []string, err error)
 }
 
 // Ledger records what has been consumed.
@@ -63,17 +59,9 @@ type Ledger[Tx any] interface {
 	// Whether keys are held is read after waiting for claims: a key that was held together with a claim that was waited
 	// for is reported as held.
 	Claim(ctx context.Context, tx Tx, consumer string, msgs []ClaimRequest) ([]ClaimResult, error)
-	// Watermark returns how far consumer has consumed the log that at names by Partition and Incarnation, and locks the
-	// watermark until the end of the transaction, even if there is none yet. Each log incarnation of a
-	// partition has its own watermark, so that the remainder of an old log and new messages in its successor are never
-	// confused.
+	// Watermark returns how far consumer had consumed the log that at names by Partition and Incarnation, if an earlier version of
+	// it kept a watermark in this database. Nothing writes watermarks any more.
 	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
-	// SetWatermark moves it to at, forward or back, and records what the move consumed: the digests of messages,
-	// eight bytes each, which are stored unchanged.
-	SetWatermark(ctx context.Context, tx Tx, consumer string, at postrider.Position, consumed []byte) error
-	// Consumed returns the digests of what the last RememberedMoves moves of a watermark consumed, including those of this
-	// transaction, in any order. It may omit moves to offsets below at.Offset. It locks the watermark.
-	Consumed(ctx context.Context, tx Tx, consumer string, at postrider.Position) ([]byte, error)
 	// Version returns the AggregateVersion that consumer last applied for a key, 0 if none, and locks it until the end of
 	// the transaction, even if there is none yet. SetVersion records it.
 	Version(ctx context.Context, tx Tx, consumer, key string) (int64, error)
@@ -97,19 +85,13 @@ type ClaimResult struct {
 	Held bool
 }
 
-// Watermark is the progress in a source's partition.
+// Watermark is the progress in a source's partition, as earlier versions kept it for consumers in a group.
 type Watermark struct {
 	// Offset is the last consumed offset, if Known, and Mark the mark of the message there; "" if it has none.
 	Offset int64
 	Mark   string
 	Known  bool
-	// Earlier is set if the watermark is not Known: the log incarnation of this partition that consumer
-	// consumed before, the one whose watermark moved last; "" if there is none.
-	Earlier string
 }
-
-// RememberedMoves is how many moves of a watermark, one per transaction, a store keeps digests for.
-const RememberedMoves = 1000
 
 // Parker stores messages that cannot be processed now, where the relay of the same name (Due, Settle) and
 // operators find them. A parked message gets a sequence from the store that rises within a key in the order of

@@ -150,6 +150,7 @@ func (t *Telemetry) WatchConsumer(storeName string, c Counters) (stop func()) {
 		}
 		r.set("postrider_consumer_failed_attempts_total", float64(s.Failed), labels...)
 		r.set("postrider_consumer_logs_replaced_total", float64(s.LogsReplaced), labels...)
+		r.set("postrider_consumer_removed_messages_total", float64(s.Missing), labels...)
 		r.set("postrider_consumer_longest_transaction_seconds", running.longest().Seconds(), labels...)
 		r.flag("postrider_consumer_connected", c.Connected(), labels...)
 	})

@@ -136,6 +136,7 @@ var consumerMetrics = []Metric{
 	readCounter("postrider_consumer_failed_attempts_total", ofConsumer, "Failed attempts, of parked messages too."),
 	readCounter("postrider_consumer_logs_replaced_total", ofConsumer, "How often the log of the source was another one than before: recreated, or without the end that was consumed."),
 	readCounter("postrider_consumer_missing_messages_total", ofConsumer, "Offsets of a log that the broker removed before they were read, by any process. Take the maximum over the processes."),
+	readCounter("postrider_consumer_removed_messages_total", ofConsumer, "Messages that the broker removed before they were read or, in a group, acknowledged, as far as this process noticed."),
 	histogram("postrider_consumer_transaction_duration_seconds", "s", and(ofConsumer, "result"), callBuckets, "Time of a transaction with its handlers, by result: committed, failed."),
 	histogram("postrider_consumer_end_to_end_seconds", "s", ofConsumer, waitBuckets, "Time from the message's Time to the commit of its effect, on two clocks."),
 	gauge("postrider_consumer_longest_transaction_seconds", "s", ofConsumer, "How long the longest transaction in progress has taken; 0 without one."),

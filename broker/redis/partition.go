@@ -102,6 +102,17 @@ func (p *partition) integrate(t taken) (delivered []*delivery) {
 	return delivered
 }
 
+// removals returns what a read says about entries that the stream lost before they were settled.
+func (p *partition) removals(t taken) (errs []error) {
+	if n := len(t.gone); n > 0 {
+		errs = append(errs, &postrider.RemovedError{Partition: p.name, Messages: int64(n), From: t.gone[0], To: t.gone[n-1], Delivered: true})
+	}
+	if t.missing > 0 {
+		errs = append(errs, &postrider.RemovedError{Partition: p.name, Messages: t.missing, From: t.after, To: t.before})
+	}
+	return errs
+}
+
 // read creates a delivery of an entry.
 func (p *partition) read(e entry, d *delivery) *postrider.Delivery {
 	m, raw, err := readFields(e.fields)

@@ -68,6 +68,10 @@ type taken struct {
 	happened    string // "taken", "busy" or "claimed"
 	rewind      string
 	entries     []entry
+	gone        []string // pending entries that the stream no longer has
+	missing     int64    // entries that were removed before they were delivered, after and before the entries with these IDs
+	after       string
+	before      string
 }
 
 // entry is an entry of a stream.
@@ -84,13 +88,15 @@ func readTaken(cmd *redis.Cmd) (taken, error) {
 	if err != nil {
 		return taken{}, err
 	}
-	if len(parts) != 5 {
+	if len(parts) != 7 {
 		return taken{}, fmt.Errorf("%w: %v", errAnswer, parts)
 	}
 	made, ok1 := parts[1].(int64)
 	list, ok2 := parts[4].([]any)
+	gone, ok3 := parts[5].([]any)
+	missing, ok4 := parts[6].([]any)
 	t := taken{incarnation: fmt.Sprint(parts[0]), made: made == 1, happened: fmt.Sprint(parts[2]), rewind: fmt.Sprint(parts[3])}
-	if !ok1 || !ok2 {
+	if !ok1 || !ok2 || !ok3 || !ok4 {
 		return taken{}, fmt.Errorf("%w: %v", errAnswer, parts)
 	}
 	for _, item := range list {
@@ -99,6 +105,13 @@ func readTaken(cmd *redis.Cmd) (taken, error) {
 			return taken{}, err
 		}
 		t.entries = append(t.entries, e)
+	}
+	for _, id := range gone {
+		t.gone = append(t.gone, fmt.Sprint(id))
+	}
+	if len(missing) == 3 {
+		t.missing, _ = missing[0].(int64)
+		t.after, t.before = fmt.Sprint(missing[1]), fmt.Sprint(missing[2])
 	}
 	return t, nil
 }

@@ -83,7 +83,7 @@ func TestGroupDestroyed(t *testing.T) {
 	ack(t, after...)
 }
 
-// TestPendingEntryTrimmed deletes entries that were delivered and nacked.
+// TestPendingEntryTrimmed deletes entries that were delivered and nacked. They are reported.
 func TestPendingEntryTrimmed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -100,11 +100,20 @@ func TestPendingEntryTrimmed(t *testing.T) {
 	if err := got[0].Nack(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	last := receive(t, sub, 1)[0]
-	if last.Message.ID != got[2].Message.ID {
-		t.Errorf("message %s came, want the one that is left", last.Message.ID)
+	left, removed := receiveRemoved(t, sub, 1)
+	if left[0].Message.ID != got[2].Message.ID {
+		t.Errorf("message %s came, want the one that is left", left[0].Message.ID)
 	}
-	ack(t, last)
+	n := int64(0)
+	for _, e := range removed {
+		if n += e.Messages; !e.Delivered || e.Partition != got[0].Position.Partition {
+			t.Errorf("removed: %+v, want messages that had been delivered", e)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d were removed, want 2", n)
+	}
+	ack(t, left...)
 	if pending := client.XPending(t.Context(), "postrider:{orders/0}", "g").Val(); pending.Count != 0 {
 		t.Errorf("%d entries are pending", pending.Count)
 	}

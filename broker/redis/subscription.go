@@ -36,7 +36,8 @@ type subscription struct {
 	partitions []*partition
 	waiting    []*delivery // read, but not returned by Receive yet
 	reading    bool
-	fault      error // returned by Receive once
+	removed    []error // returned by Receive, each once
+	fault      error   // returned by Receive once
 	nextPoll   time.Time
 	pause      time.Duration // next polling delay
 	closed     bool
@@ -79,6 +80,7 @@ func (s *subscription) join(ctx context.Context) error {
 		if err != nil {
 			return outcome(ctx, err)
 		}
+		s.removed = append(s.removed, s.partitions[i].removals(t)...)
 		s.take(s.partitions[i], t, began)
 	}
 	s.running.Go(s.keep)
@@ -142,6 +144,11 @@ func (s *subscription) next(limit int) ([]*postrider.Delivery, time.Duration, er
 	if s.closed {
 		return nil, 0, postrider.ErrSubscriptionClosed
 	}
+	if len(s.removed) > 0 {
+		err := s.removed[0]
+		s.removed = s.removed[1:]
+		return nil, 0, err
+	}
 	var out []*postrider.Delivery
 	for len(s.waiting) > 0 && len(out) < limit {
 		if d := s.waiting[0]; d.open {
@@ -188,6 +195,7 @@ func (s *subscription) read(limit int) {
 		for i, p := range partitions {
 			t, e := answerOf(cmds, i)
 			err = cmp.Or(err, e)
+			s.removed = append(s.removed, p.removals(t)...)
 			switch {
 			case e != nil:
 				p.rewind = "0" // the server may have recorded deliveries that did not arrive

@@ -24,6 +24,8 @@
 //	408, 425, 429 and 5xx                  retried, after Retry-After if the response has it
 //	429 and 503 with Retry-After, for      Unavailable for this time: the relay waits, and counts no attempt
 //	three keys in a row
+//	502, 503 and 504 for three keys, and    Unavailable: a gateway says that the receiver is not there
+//	no other answer for two seconds
 //	other 4xx                              dead-lettered
 //	3xx                                    retried; redirects are not followed, correct the URL
 //	connection lost, no answer in time     retried, or Unavailable if no other request was answered meanwhile

@@ -2,11 +2,15 @@ package webhook
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/postrider/postrider"
 )
 
 // TestSignature uses the example of the Standard Webhooks specification.
@@ -115,4 +119,32 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("Retry-After %q is %s, want %s", value, got, want)
 		}
 	}
+}
+
+// TestGatewayOutage: only gateway answers for three keys, and nothing else for a while, mean that the receiver is not there.
+func TestGatewayOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var r throttle
+		for i, step := range []struct {
+			wait   time.Duration
+			key    string
+			status int
+			down   bool
+		}{
+			{0, "a", 502, false}, {0, "b", 503, false}, {0, "c", 504, false}, // all at once, in the middle of a deployment
+			{outageAfter, "a", 502, true}, {0, "d", 503, true},
+			{0, "e", 200, false},                                                                 // somebody is there
+			{0, "a", 502, false}, {outageAfter, "a", 502, false}, {outageAfter, "b", 502, false}, // two keys make it fail
+			{0, "c", 502, true},
+			{0, "c", 500, false}, // it is the receiver that answers
+			{0, "a", 502, false}, {0, "b", 502, false}, {0, "c", 502, false}, {outageAfter - 1, "d", 502, false}, {1, "d", 502, true},
+		} {
+			time.Sleep(step.wait)
+			err := r.judge(&postrider.Message{ID: step.key, Key: step.key}, step.status, errors.New("refused"))
+			if down := postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable; down != step.down {
+				t.Errorf("step %d, %d for key %s: down: %v, want %v", i, step.status, step.key, down, step.down)
+			}
+		}
+	})
 }

@@ -6,8 +6,8 @@
 //	err = g.Do(ctx, m.ID, func(ctx context.Context, key string) error { return payments.Charge(ctx, amount, key) })
 //
 // A guard cannot make a side effect happen exactly once, since no transaction spans both systems: if a process crashes between the
-// side effect and [Claim.Complete], it is unknown whether the side effect happened, and after the lease the next process tries
-// again. The other system has to detect that by the idempotency key ([Claim.Key]), or someone has to check (reconciliation).
+// side effect and [Claim.Complete], or gives up waiting for the other system's answer, it is unknown whether the side effect
+// happened, and after the lease the next process tries again. The other system has to detect that by the idempotency key ([Claim.Key]), or someone has to check (reconciliation).
 package guard
 
 import (
@@ -145,10 +145,15 @@ func (c *Claim) Fail(ctx context.Context) error {
 	return nil
 }
 
-// Do runs the side effect of an ID with do, unless it is done. The context of do ends with the lease. If do fails, the
-// right is released, so do may only fail if the side effect did not happen or the other system knows the key. Errors:
-// that of do; ErrBusy, as in Claim; ErrTaken; the store's. A side effect that is already done is not an error.
+// Do runs the side effect of an ID with do, unless it is done. The context of do ends with the lease.
+//
+// If do fails within its context, the right is released and the next attempt may begin at once, so such an error must mean that
+// the side effect did not happen, or that the other system knows the key. If the context of do ended, or its error is a
+// context's (a timeout of its own), the request may have arrived: the right is kept, and others get ErrBusy until the lease ends.
+//
+// Errors: that of do; ErrBusy, as in Claim; ErrTaken; the store's. A side effect that is already done is not an error.
 func (g *Guard) Do(ctx context.Context, id string, do func(ctx context.Context, key string) error) error {
+	leased := time.Now() // the store's lease begins later
 	c, err := g.Claim(ctx, id)
 	if errors.Is(err, ErrDone) {
 		return nil
@@ -156,12 +161,17 @@ func (g *Guard) Do(ctx context.Context, id string, do func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, g.cfg.Lease)
+	bounded, cancel := context.WithDeadline(ctx, leased.Add(g.cfg.Lease))
 	defer cancel()
-	if err := do(bounded, c.Key()); err != nil {
+	err = do(bounded, c.Key())
+	switch {
+	case err == nil:
+		return c.Complete(context.WithoutCancel(ctx))
+	case bounded.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	default:
 		return errors.Join(err, c.Fail(context.WithoutCancel(ctx)))
 	}
-	return c.Complete(context.WithoutCancel(ctx))
 }
 
 // removeBatch is how many side effects are removed in one transaction.

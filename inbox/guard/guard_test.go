@@ -71,6 +71,81 @@ func TestGuardThatFailsIsFreeAtOnceWithTheSameKey(t *testing.T) {
 	}
 }
 
+// TestGuardOfACallWithoutAnAnswerIsBusyUntilItsLeaseEnds: the other system received the request, and the caller stopped waiting
+// for its answer. Nobody sends it again before the lease has ended.
+func TestGuardOfACallWithoutAnAnswerIsBusyUntilItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(ctx context.Context, stop func()) error{
+		"the caller stops": func(ctx context.Context, stop func()) error {
+			stop()
+			return ctx.Err()
+		},
+		"the caller stops, and the error hides it": func(_ context.Context, stop func()) error {
+			stop()
+			return errBoom
+		},
+		"a timeout of the call": func(ctx context.Context, _ func()) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			<-ctx.Done()
+			return fmt.Errorf("charge: %w", ctx.Err())
+		},
+	}
+	for name, call := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				one, two := guards(t)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				if err := one.Do(ctx, "order/1", func(ctx context.Context, _ string) error { return call(ctx, stop) }); err == nil {
+					t.Fatal("no error of a call without an answer")
+				}
+				again := func() (ran bool, err error) {
+					err = two.Do(t.Context(), "order/1", func(context.Context, string) error { ran = true; return nil })
+					return ran, err
+				}
+				if ran, err := again(); ran || !errors.Is(err, guard.ErrBusy) {
+					t.Errorf("within the lease: ran again: %v, %v; want ErrBusy", ran, err)
+				}
+				time.Sleep(time.Minute)
+				if ran, err := again(); !ran || err != nil {
+					t.Errorf("after the lease: ran: %v, %v; want the next attempt", ran, err)
+				}
+			})
+		})
+	}
+}
+
+// slow answers a claim long after it was granted.
+type slow struct{ store.Effects }
+
+func (s slow) ClaimEffect(ctx context.Context, guard, id, token string, lease time.Duration) (store.EffectClaim, error) {
+	claim, err := s.Effects.ClaimEffect(ctx, guard, id, token, lease)
+	time.Sleep(10 * time.Second)
+	return claim, err
+}
+
+// TestGuardEndsTheCallWithItsLease: the context of the call ends before another caller may claim the side effect, also when the
+// claim was answered late.
+func TestGuardEndsTheCallWithItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, err := guard.New(slow{memory.New(memory.Config{})}, guard.Config{Name: "charge", Lease: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimed := time.Now()
+		err = g.Do(t.Context(), "order/1", func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if took := time.Since(claimed); took > time.Minute || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the call ended after %s with %v, want it to end with its lease of a minute", took, err)
+		}
+	})
+}
+
 func TestGuardOfADeadProcessEndsWithItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

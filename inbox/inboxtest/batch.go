@@ -13,11 +13,11 @@ import (
 // sharedBatches: messages that follow one another are handled in one relay.Batch; a bad one costs only itself, also if nobody knows
 // which it is.
 func sharedBatches[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
+	for _, log := range []bool{false, true} {
 		for _, failing := range []string{"begin", "message", "end"} {
 			w := newWorld(w.t, w.h)
 			b := &batches[Tx]{w: w, failing: failing}
-			s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20, MaxAttempts: 1000}, begin: b.begin}
+			s := setting[Tx]{log: log, cfg: inbox.ConsumerConfig{Batch: 20, MaxAttempts: 1000}, begin: b.begin}
 			s.source.Partitions = 1
 			want := w.send("a", "b", "", "a", "b", "a", "c")
 			b.bad = want[3]

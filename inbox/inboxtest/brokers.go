@@ -25,7 +25,7 @@ type Source struct {
 
 // Broker tests that consumers over a source and a store process every message exactly once, and in order per key if the
 // source says that it keeps it: while messages are published twice, handlers fail, acknowledgements are lost or replaced
-// by a nack, and processes are killed and stopped. It tries each deduplication mode that the source allows, each on a
+// by a nack, and processes are killed and stopped. It tries transactions of single messages and batches, each on a
 // source returned by open.
 func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source) {
 	for _, mode := range []struct {
@@ -34,15 +34,11 @@ func Broker[Tx any](t *testing.T, h Harness[Tx], open func(t testing.TB) Source)
 	}{
 		{"ByID", inbox.ConsumerConfig{}},
 		{"ByIDBatched", inbox.ConsumerConfig{Batch: 7}},
-		{"ByPosition", inbox.ConsumerConfig{Dedup: inbox.ByPosition}},
 	} {
 		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
 			source := open(t)
 			caps := source.Join(t).Capabilities()
-			if mode.cfg.Dedup == inbox.ByPosition && (caps.Log || !(caps.Ordered && caps.Positions)) {
-				return // the source has no positions for a watermark, or needs none
-			}
 			(&brokerTest[Tx]{world: newWorld(t, h), source: source, cfg: mode.cfg, caps: caps}).run()
 		})
 	}
@@ -94,7 +90,7 @@ func (b *brokerTest[Tx]) run() {
 	b.outcome(total)
 }
 
-// publish publishes a few messages, by ID some of them twice, and returns how many distinct ones.
+// publish publishes a few messages, some of them twice, and returns how many distinct ones.
 func (b *brokerTest[Tx]) publish() int {
 	b.t.Helper()
 	n := 0
@@ -104,7 +100,7 @@ func (b *brokerTest[Tx]) publish() int {
 		b.order[key] = append(b.order[key], m.ID)
 		n++
 		again := 1
-		if b.cfg.Dedup == inbox.ByID && rand.IntN(4) == 0 {
+		if rand.IntN(4) == 0 {
 			again = 2
 		}
 		for range again {

@@ -78,11 +78,11 @@ func undoneByTheDatabase[Tx any](w *world[Tx]) {
 	if w.h.Undo == nil {
 		return
 	}
-	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
+	for _, log := range []bool{false, true} {
 		w := newWorld(w.t, w.h)
 		var j journal
 		bad, undone := "", 2 // with all others; and within a savepoint, which does not help in a conflict
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20}}
+		s := setting[Tx]{log: log, cfg: inbox.ConsumerConfig{Batch: 20}}
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID != bad || j.note(m) > undone {

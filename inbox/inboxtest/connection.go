@@ -170,15 +170,6 @@ func (l openLine[Tx]) BeginClaim(ctx context.Context, name string, msgs []store.
 	return opened(l.connection, func() (Tx, []store.ClaimResult, error) { return l.opener.BeginClaim(ctx, name, msgs) }, "Begin", "Claim")
 }
 
-func (l openLine[Tx]) BeginWatermark(ctx context.Context, name string, at postrider.Position, consumed []byte, keys []string) (Tx, store.Watermark, []string, error) {
-	var held []string
-	tx, before, err := opened(l.connection, func() (tx Tx, before store.Watermark, err error) {
-		tx, before, held, err = l.opener.BeginWatermark(ctx, name, at, consumed, keys)
-		return tx, before, err
-	}, "Begin", "Watermark", "SetWatermark", "HeldAmong")
-	return tx, before, held, err
-}
-
 // opened begins a transaction by open, which stands for several operations, over the connection.
 func opened[Tx, T any](l *connection[Tx], open func() (Tx, T, error), ops ...string) (tx Tx, out T, err error) {
 	var none Tx
@@ -291,14 +282,6 @@ func (l *connection[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []s
 
 func (l *connection[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (store.Watermark, error) {
 	return within(l, "Watermark", tx, func() (store.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
-}
-
-func (l *connection[Tx]) SetWatermark(ctx context.Context, tx Tx, name string, at postrider.Position, consumed []byte) error {
-	return onlyWithin(l, "SetWatermark", tx, func() error { return l.Store.SetWatermark(ctx, tx, name, at, consumed) })
-}
-
-func (l *connection[Tx]) Consumed(ctx context.Context, tx Tx, name string, at postrider.Position) ([]byte, error) {
-	return within(l, "Consumed", tx, func() ([]byte, error) { return l.Store.Consumed(ctx, tx, name, at) })
 }
 
 func (l *connection[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {

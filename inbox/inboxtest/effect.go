@@ -29,10 +29,6 @@ func effectScenarios[Tx any]() []scenario[Tx] {
 		{"WhatSurroundsAHandlerRunsOnBothWays", surroundings[Tx]},
 		{"AttemptThatTakesTooLongFails", attemptTimeout[Tx]},
 		{"PanicAndGoexitAreFailedAttempts", panicAndGoexit[Tx]},
-		{"WatermarkSkipsWhatItHasPassed", watermarkSkips[Tx]},
-		{"RecreatedTopicIsANewLog", recreatedTopic[Tx]},
-		{"LogThatLostItsTailIsANewLog", lostTail[Tx]},
-		{"RewoundLogIsRecognised", rewound[Tx]},
 		{"OlderVersionsAreUpcast", upcasts[Tx]},
 		{"OldRecordsOfProcessAreRemoved", oldRecordsRemoved[Tx]},
 		{"NewerVersionsWaitForANewerProcess", newerVersionWaits[Tx]},
@@ -46,8 +42,6 @@ func modes[Tx any]() map[string]setting[Tx] {
 	return map[string]setting[Tx]{
 		"log by ID":            {},
 		"log by ID, batched":   {cfg: inbox.ConsumerConfig{Batch: 7}},
-		"log by watermark":     {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}},
-		"log by watermark, 1":  {cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition, Batch: 1}},
 		"log by position":      {log: true},
 		"log by position, 1":   {log: true, cfg: inbox.ConsumerConfig{Batch: 1}},
 		"queue by ID":          {queue: true},
@@ -56,7 +50,7 @@ func modes[Tx any]() map[string]setting[Tx] {
 }
 
 // quickModes are the modes to run in real time; the others differ from them only in what every store has in common.
-var quickModes = []string{"log by ID, batched", "log by watermark", "log by position", "queue by ID"}
+var quickModes = []string{"log by ID, batched", "log by position", "queue by ID"}
 
 // inEveryMode runs a scenario in each mode: the first in w, which must be new, each other in a separate world.
 func (w *world[Tx]) inEveryMode(f func(w *world[Tx], s setting[Tx])) {
@@ -288,13 +282,13 @@ func parallelKeys[Tx any](w *world[Tx]) {
 }
 
 func badMessageOfABatch[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
+	for _, log := range []bool{false, true} {
 		w := newWorld(w.t, w.h)
 		var j journal
 		var heal sync.WaitGroup
 		heal.Add(1)
 		bad := ""
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20, MaxAttempts: 1000}}
+		s := setting[Tx]{log: log, cfg: inbox.ConsumerConfig{Batch: 20, MaxAttempts: 1000}}
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			j.note(m)
@@ -323,12 +317,12 @@ func badMessageOfABatch[Tx any](w *world[Tx]) {
 
 // commitRefused: the commit of one message's effect fails.
 func commitRefused[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
+	for _, log := range []bool{false, true} {
 		w := newWorld(w.t, w.h)
 		want := w.send("a", "b", "", "c", "b")
 		bad := want[3]
 		var p *process[Tx]
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember, Batch: 20, MaxAttempts: 2}}
+		s := setting[Tx]{log: log, cfg: inbox.ConsumerConfig{Batch: 20, MaxAttempts: 2}}
 		s.source.Partitions = 1
 		s.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
 			if m.ID == bad {

@@ -27,7 +27,7 @@ func faultScenarios[Tx any]() []scenario[Tx] {
 }
 
 // steps are the operations of a transaction for a fresh message.
-var steps = []string{"Begin", "Claim", "Watermark", "SetWatermark", "Position", "MovePosition", "HeldAmong", "Savepoint", "Commit", "handler", "Ack"}
+var steps = []string{"Begin", "Claim", "Position", "MovePosition", "HeldAmong", "Savepoint", "Commit", "handler", "Ack"}
 
 // deathAtAnyPoint kills a process at each step, before the step or after it took effect, and lets another continue.
 func deathAtAnyPoint[Tx any](w *world[Tx]) {
@@ -221,35 +221,32 @@ func slowHandler[Tx any](w *world[Tx]) {
 
 // lostPartition: while a handler runs, its partition moves to another process.
 func lostPartition[Tx any](w *world[Tx]) {
-	for _, remember := range []inbox.Dedup{inbox.ByID, inbox.ByPosition} {
-		w := newWorld(w.t, w.h)
-		began := make(chan struct{})
-		var once sync.Once
-		s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: remember}}
-		s.source.Partitions = 1
-		first := s
-		first.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
-			if err := w.effect(ctx, tx, m); err != nil {
-				return err
-			}
-			once.Do(func() { close(began) })
-			<-ctx.Done()
-			return nil // it ignores the cancellation
+	began := make(chan struct{})
+	var once sync.Once
+	var s setting[Tx]
+	s.source.Partitions = 1
+	first := s
+	first.handler = func(ctx context.Context, tx Tx, m *postrider.Message) error {
+		if err := w.effect(ctx, tx, m); err != nil {
+			return err
 		}
-		p := w.start(first)
-		w.until("the first is ready", func() bool { return p.Ready() == nil })
-		q := w.start(s)
-		w.until("the second is ready", func() bool { return q.Ready() == nil })
-		want := w.send("a", "a", "b")
-		<-began
-		w.broker.Rebalance(consumer)
-		w.until("the right is lost", func() bool { return p.Stats().Lost == 3 })
-		w.untilEffects(want...)
-		w.want("order", w.effectsOf("a"), want[:2])
-		w.untilQuiet()
-		p.stop()
-		q.stop()
+		once.Do(func() { close(began) })
+		<-ctx.Done()
+		return nil // it ignores the cancellation
 	}
+	p := w.start(first)
+	w.until("the first is ready", func() bool { return p.Ready() == nil })
+	q := w.start(s)
+	w.until("the second is ready", func() bool { return q.Ready() == nil })
+	want := w.send("a", "a", "b")
+	<-began
+	w.broker.Rebalance(consumer)
+	w.until("the right is lost", func() bool { return p.Stats().Lost == 3 })
+	w.untilEffects(want...)
+	w.want("order", w.effectsOf("a"), want[:2])
+	w.untilQuiet()
+	p.stop()
+	q.stop()
 }
 
 func brokerAway[Tx any](w *world[Tx]) {

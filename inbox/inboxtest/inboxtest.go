@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -35,6 +36,9 @@ type Harness[Tx any] struct {
 	// that later statements run outside any transaction, and returns the error of the statement. It is nil if the
 	// database never does that.
 	Undo func(ctx context.Context, s Store[Tx], tx Tx) error
+	// LeaveWatermark writes the watermark that an earlier version would have left. It is nil if the database is never older than
+	// the program.
+	LeaveWatermark func(t testing.TB, s Store[Tx], consumer string, at postrider.Position)
 	// Histories is how many random histories Model runs. Default: 20.
 	Histories int
 }

@@ -218,10 +218,10 @@ func faultyConfig[Tx any](w *world[Tx]) {
 	w.must(err, "inbox")
 	queue, err := w.broker.Subscriber(memorybroker.SubscriberConfig{Group: "g", Topics: []string{topic}})
 	w.must(err, "subscriber")
-	_, err = inbox.NewConsumer(in, queue, inbox.ConsumerConfig{Batch: -1, KeepIDs: -1, Dedup: inbox.ByPosition})
+	_, err = inbox.NewConsumer(in, queue, inbox.ConsumerConfig{Batch: -1, KeepIDs: -1})
 	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok || len(joined.Unwrap()) != 4 {
-		w.t.Errorf("error is %v, want name, KeepIDs, Batch and the watermark", err)
+	if !ok || len(joined.Unwrap()) != 3 {
+		w.t.Errorf("error is %v, want name, KeepIDs and Batch", err)
 	}
 	if _, err = inbox.NewConsumer(in, queue, inbox.ConsumerConfig{Name: "c", RequireOrder: true}); err == nil {
 		w.t.Error("a consumer that requires order took a queue")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
-	"github.com/postrider/postrider/inbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -257,7 +256,7 @@ func (m *model[Tx]) produce(rng *rand.Rand) {
 			m.mu.Lock()
 			m.order[key] = append(m.order[key], msg.ID)
 			m.mu.Unlock()
-			if m.s.cfg.Dedup == inbox.ByID && rng.IntN(10) == 0 {
+			if rng.IntN(10) == 0 {
 				m.deliver(sent[rng.IntN(len(sent))])
 			}
 		}

@@ -16,7 +16,6 @@ func replayScenarios[Tx any]() []scenario[Tx] {
 		{"ConsumerThatHandlesReplaysDoesSoOnce", replaysHandled[Tx]},
 		{"ReplayIsHandledDespiteItsVersion", replayedVersion[Tx]},
 		{"ReplayedVersionWaitsForTheOneBeforeIt", replayedVersionsInOrder[Tx]},
-		{"ReplayIsSkippedByPositionUnlessItNamesTheConsumer", replayedByPosition[Tx]},
 	}
 }
 
@@ -123,18 +122,4 @@ func replayedVersionsInOrder[Tx any](w *world[Tx]) {
 	}
 	failing.Store(false)
 	w.untilEffects(first.ID, second.ID, first.ID, second.ID)
-}
-
-func replayedByPosition[Tx any](w *world[Tx]) {
-	s := setting[Tx]{cfg: inbox.ConsumerConfig{Dedup: inbox.ByPosition}}
-	s.source.Partitions = 1
-	p := w.start(s)
-	m := w.message("a")
-	w.publish(m)
-	w.untilEffects(m.ID)
-	w.replayed(m, "replay-1", "")
-	w.replayed(m, "replay-2", "another")
-	w.until("both are skipped", func() bool { return p.Stats().Skipped == 2 })
-	w.replayed(m, "replay-3", consumer)
-	w.untilEffects(m.ID, m.ID)
 }

@@ -70,3 +70,37 @@ func Retention[Tx any](t *testing.T, h Harness[Tx], source Expirable) {
 		t.Errorf("positions %+v do not say what is missing", positions)
 	}
 }
+
+// GroupRetention tests a consumer in a group that is away while retention removes messages that it has not read: it reports them,
+// once, and reads on.
+func GroupRetention[Tx any](t *testing.T, h Harness[Tx], source Expirable) {
+	w := newWorld(t, h)
+	publish := func(n int) (msgs []*postrider.Message) {
+		for range n {
+			m := w.message("a")
+			m.Topic = source.Topic
+			msgs = append(msgs, m)
+		}
+		for _, err := range source.Publish(t.Context(), msgs) {
+			w.must(err, "publish")
+		}
+		return msgs
+	}
+	join := func() *process[Tx] { return w.start(setting[Tx]{reads: source.Join(t)}) }
+	p := join()
+	want := ids(publish(6))
+	w.untilEffects(want...)
+	p.stop()
+	want = append(want, ids(publish(6))[3:]...)
+	source.Expire(t, 3)
+	for _, missing := range []int64{3, 0} {
+		p = join()
+		want = append(want, ids(publish(1))...)
+		w.untilEffects(want...)
+		p.stop()
+		if st := p.Stats(); st.Missing != missing || st.LogsReplaced != 0 || st.Duplicates != 0 {
+			t.Errorf("stats: %+v, want %d missing", st, missing)
+		}
+	}
+	w.want("order", w.effectsOf("a"), want)
+}

@@ -42,7 +42,6 @@ var steps = []step{
 	{"inbox", "postrider.Subscriber.Subscribe"},
 	{"inbox", "postrider.Subscription.Receive"},
 	{"inbox", "store.BeginBatcher.BeginClaim"},
-	{"inbox", "store.BeginBatcher.BeginWatermark"},
 	{"inbox", "postrider.Handler"},
 	{"inbox", "inbox.Handler"},
 	{"inbox", "store.TxSettler.CommitSettled"},

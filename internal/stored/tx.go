@@ -5,9 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -65,17 +63,4 @@ func Resolve[D any](
 		}
 	}
 	return nil
-}
-
-// NoteMove stores the mark of a watermark, and what was consumed with it, as the nth move.
-func (t Tx) NoteMove(ctx context.Context, text, consumer string, at postrider.Position, n int64, consumed []byte) error {
-	_, err := t.Exec(ctx, text, consumer, at.Partition, at.Incarnation, n, at.Offset, at.Mark, store.RememberedMoves,
-		append([]byte{}, consumed...)) // not NULL
-	return err
-}
-
-// Consumed returns what was consumed with the moves of a watermark from a position on, which a statement selects.
-func Consumed(ctx context.Context, q Query, text, consumer string, at postrider.Position) ([]byte, error) {
-	digests, err := Column[[]byte](ctx, q, text, consumer, at.Partition, at.Incarnation, at.Offset)
-	return slices.Concat(digests...), err
 }

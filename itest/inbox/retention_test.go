@@ -22,7 +22,7 @@ import (
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t testing.TB) inboxtest.Expirable{
-		"JetStream": expiringNATS(false), "JetStreamPartitions": expiringNATS(true), "Kafka": expiringKafka, "Redis": expiringRedis,
+		"JetStream": expiringNATS(false), "JetStreamPartitions": expiringNATS(true), "Kafka": expiringKafka, "Redis": expiringRedis(""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,15 +89,23 @@ func kafkaAdmin(t testing.TB, address string) *kadm.Client {
 	return kadm.NewClient(client)
 }
 
-func expiringRedis(t testing.TB) inboxtest.Expirable {
-	address, cfg := servertest.Get(t, servertest.Redis), redisbroker.Config{Prefix: unique() + ":", Partitions: 1}
-	p, err := redisbroker.Open(context.Background(), address, cfg)
-	must(t, err)
-	closing(t, p)
-	return inboxtest.Expirable{
-		Source: inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinRedis(address, cfg, "")},
-		Expire: func(t testing.TB, n int) {
-			redisDo(t, address, "XTRIM", cfg.Prefix+"{"+topic+"/0}", "MAXLEN", n)
-		},
+// TestGroupRetention: messages are removed while a group is away. Of the brokers, only Redis says so.
+func TestGroupRetention(t *testing.T) {
+	t.Parallel()
+	inboxtest.GroupRetention(t, inboxtest.Harness[pgx.Tx]{Open: openPostgres}, expiringRedis(group)(t))
+}
+
+func expiringRedis(group string) func(t testing.TB) inboxtest.Expirable {
+	return func(t testing.TB) inboxtest.Expirable {
+		address, cfg := servertest.Get(t, servertest.Redis), redisbroker.Config{Prefix: unique() + ":", Partitions: 1}
+		p, err := redisbroker.Open(context.Background(), address, cfg)
+		must(t, err)
+		closing(t, p)
+		return inboxtest.Expirable{
+			Source: inboxtest.Source{Publish: p.Publish, Topic: topic, Join: joinRedis(address, cfg, group)},
+			Expire: func(t testing.TB, n int) {
+				redisDo(t, address, "XTRIM", cfg.Prefix+"{"+topic+"/0}", "MAXLEN", n)
+			},
+		}
 	}
 }

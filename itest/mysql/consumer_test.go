@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox/inboxtest"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
@@ -16,6 +17,19 @@ var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 		_, db := shared.clone(t, server(t), 4)
 		return newStore(t, db, mysqlstore.Config{})
+	},
+	LeaveWatermark: func(t testing.TB, s inboxtest.Store[*sql.Tx], consumer string, at postrider.Position) {
+		t.Helper()
+		ctx := context.Background()
+		tx, err := s.Begin(ctx)
+		must(t, err)
+		_, err = tx.ExecContext(ctx, `INSERT INTO postrider_watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, ?, 1)`,
+			consumer, at.Partition, at.Incarnation, at.Offset)
+		must(t, err)
+		_, err = tx.ExecContext(ctx, `INSERT INTO postrider_watermark_marks (consumer, partition_id, epoch, slot, n, position, mark, consumed)
+			VALUES (?, ?, ?, 0, 1, ?, ?, '')`, consumer, at.Partition, at.Incarnation, at.Offset, at.Mark)
+		must(t, err)
+		must(t, s.Commit(ctx, tx))
 	},
 	Undo:      deadlock,
 	Histories: 2,

@@ -40,7 +40,6 @@ func BenchmarkConsume(b *testing.B) {
 	for name, cfg := range map[string]inbox.ConsumerConfig{
 		"by ID":                {Concurrency: 1},
 		"by ID, batches of 50": {Concurrency: 1, Batch: 50},
-		"by watermark":         {Dedup: inbox.ByPosition, Concurrency: 1},
 		"by ID, 16 at once":    {},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -14,35 +14,17 @@ import (
 // inboxState is what the database stores about one consumer's messages, except parked ones and dead letters, or about the effects
 // of one guard.
 type inboxState struct {
-	effects    map[string]*effectRow // by ID
-	claims     map[string]time.Time
-	watermarks map[string]markRow     // by partition and log incarnation
-	versions   map[string]int64       // by key
-	positions  map[string]positionRow // by partition of a log
-}
-
-// markRow is a watermark. moved counts the moves of all watermarks of a consumer; at is the time of this one's last move.
-type markRow struct {
-	partition, incarnation string
-	offset                 int64
-	mark                   string
-	moved                  int
-	at                     time.Time
-	consumed               [][]byte // of the last moves
-}
-
-// move is a move of a watermark in a transaction.
-type move struct {
-	offset   int64
-	mark     string
-	consumed [][]byte // of all moves of the transaction
+	effects   map[string]*effectRow // by ID
+	claims    map[string]time.Time
+	versions  map[string]int64       // by key
+	positions map[string]positionRow // by partition of a log
 }
 
 func (db *database) inbox(consumer string) *inboxState {
 	in := db.inboxes[consumer]
 	if in == nil {
 		in = &inboxState{
-			effects: make(map[string]*effectRow), claims: make(map[string]time.Time), watermarks: make(map[string]markRow), versions: make(map[string]int64),
+			effects: make(map[string]*effectRow), claims: make(map[string]time.Time), versions: make(map[string]int64),
 			positions: make(map[string]positionRow),
 		}
 		db.inboxes[consumer] = in
@@ -109,75 +91,9 @@ func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []store
 	})
 }
 
-// Watermark implements store.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position) (store.Watermark, error) {
-	return inTx(ctx, s, "Watermark", tx, func(db *database) (store.Watermark, error) {
-		l := markLock(consumer, at)
-		if err := tx.acquire(l); err != nil {
-			return store.Watermark{}, err
-		}
-		marks := db.inbox(consumer).watermarks
-		if own, ok := tx.written(l); ok {
-			m := own.(move)
-			return store.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
-		}
-		if m, ok := marks[l.name]; ok {
-			return store.Watermark{Offset: m.offset, Mark: m.mark, Known: true}, nil
-		}
-		var earlier markRow
-		for _, m := range marks {
-			if m.partition == at.Partition && m.moved > earlier.moved {
-				earlier = m
-			}
-		}
-		return store.Watermark{Earlier: earlier.incarnation}, nil
-	})
-}
-
-func markLock(consumer string, at postrider.Position) lock {
-	return lock{watermark, consumer, at.Partition + "\x00" + at.Incarnation}
-}
-
-// SetWatermark implements store.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *Tx, consumer string, at postrider.Position, consumed []byte) error {
-	_, err := inTx(ctx, s, "SetWatermark", tx, func(*database) (struct{}, error) {
-		l := markLock(consumer, at)
-		if err := tx.acquire(l); err != nil {
-			return struct{}{}, err
-		}
-		to := move{offset: at.Offset, mark: at.Mark}
-		if own, ok := tx.written(l); ok {
-			to.consumed = slices.Clone(own.(move).consumed)
-		}
-		to.consumed = append(to.consumed, slices.Clone(consumed))
-		tx.write(l, to, func(db *database, now time.Time) {
-			marks := db.inbox(consumer).watermarks
-			moved := 1
-			for _, m := range marks {
-				moved = max(moved, m.moved+1)
-			}
-			kept := append(marks[l.name].consumed, slices.Clone(consumed))
-			kept = kept[max(0, len(kept)-store.RememberedMoves):]
-			marks[l.name] = markRow{at.Partition, at.Incarnation, at.Offset, at.Mark, moved, now, kept}
-		})
-		return struct{}{}, nil
-	})
-	return err
-}
-
-// Consumed implements store.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *Tx, consumer string, at postrider.Position) ([]byte, error) {
-	return inTx(ctx, s, "Consumed", tx, func(db *database) ([]byte, error) {
-		l := markLock(consumer, at)
-		if err := tx.acquire(l); err != nil {
-			return nil, err
-		}
-		moves := slices.Clone(db.inbox(consumer).watermarks[l.name].consumed)
-		if own, ok := tx.written(l); ok {
-			moves = append(moves, own.(move).consumed...)
-		}
-		return slices.Concat(moves[max(0, len(moves)-store.RememberedMoves):]...), nil
-	})
+// Watermark implements store.Ledger. No earlier version has used this database.
+func (s *Store) Watermark(ctx context.Context, tx *Tx, _ string, _ postrider.Position) (store.Watermark, error) {
+	return inTx(ctx, s, "Watermark", tx, func(*database) (store.Watermark, error) { return store.Watermark{}, nil })
 }
 
 // Version implements store.Ledger.

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -23,15 +22,7 @@ func (s *Store) Consumers(ctx context.Context) ([]store.ConsumerStatus, error) {
 			for _, taken := range in.claims {
 				st.Oldest = max(st.Oldest, at.Sub(taken))
 			}
-			for _, m := range in.watermarks {
-				st.Watermarks = append(st.Watermarks, store.WatermarkStatus{
-					Partition: m.partition, Incarnation: m.incarnation, Offset: m.offset, Moved: at.Sub(m.at),
-				})
-			}
 			st.Positions = in.shownPositions()
-			slices.SortFunc(st.Watermarks, func(a, b store.WatermarkStatus) int {
-				return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Incarnation, b.Incarnation))
-			})
 			out = append(out, st)
 		}
 		return out, nil

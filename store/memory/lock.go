@@ -18,12 +18,11 @@ type lock struct{ kind, consumer, name string }
 
 // Kinds of locks and writes.
 const (
-	claimed   = "claim"
-	watermark = "watermark"
-	version   = "version"
-	position  = "position"
-	keyHeld   = "held"
-	parked    = "parked"
+	claimed  = "claim"
+	version  = "version"
+	position = "position"
+	keyHeld  = "held"
+	parked   = "parked"
 
 	sideEffect = "side effect" // of a test
 )

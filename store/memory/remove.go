@@ -24,7 +24,7 @@ func (r records) CountKept(_ context.Context, name string) (k store.KeptRecords,
 	}
 	if in := r.db.inboxes[name]; in != nil {
 		k.Processed = int64(len(in.claims) + len(in.versions))
-		k.Positions = int64(len(in.watermarks) + len(in.positions))
+		k.Positions = int64(len(in.positions))
 	}
 	return k, nil
 }
@@ -46,16 +46,14 @@ func (r records) RemoveKept(ctx context.Context, name string, _ int) (int, error
 	}
 	maps.DeleteFunc(r.db.attempts, func(_ string, rows []attemptRow) bool { return len(rows) == 0 })
 	if in := r.db.inboxes[name]; in != nil {
-		before := inboxState{claims: maps.Clone(in.claims), versions: maps.Clone(in.versions), watermarks: maps.Clone(in.watermarks), positions: maps.Clone(in.positions)}
+		before := inboxState{claims: maps.Clone(in.claims), versions: maps.Clone(in.versions), positions: maps.Clone(in.positions)}
 		r.onError(func() {
 			maps.Copy(in.claims, before.claims)
 			maps.Copy(in.versions, before.versions)
-			maps.Copy(in.watermarks, before.watermarks)
 			maps.Copy(in.positions, before.positions)
 		})
 		clear(in.claims)
 		clear(in.versions)
-		clear(in.watermarks)
 		clear(in.positions)
 	}
 	return int(k.Total()), nil

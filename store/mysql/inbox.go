@@ -142,69 +142,20 @@ func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys
 	})
 }
 
-const (
-	// makeMarkSQL creates a watermark without a position, or locks the existing one.
-	makeMarkSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, NULL, 0)
-		ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)`
-	// watermarkSQL: if the mark has another position, a program that knew no marks, or a message without one, moved the
-	// watermark.
-	watermarkSQL = `SELECT w.position, COALESCE(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
-		ON m.consumer = w.consumer AND m.partition_id = w.partition_id AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
-		WHERE w.consumer = ? AND w.partition_id = ? AND w.epoch = ?`
-	earlierSQL = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition_id = ? AND position IS NOT NULL
-		ORDER BY moved DESC LIMIT 1`
-	lastMoveSQL = `SELECT COALESCE(MAX(moved), 0), (SELECT COALESCE(MAX(n), 0) FROM {prefix}watermark_marks
-		WHERE consumer = ?1 AND partition_id = ?2 AND epoch = ?3 AND slot = 0)
-		FROM {prefix}watermarks WHERE consumer = ?1 AND partition_id = ?2`
-	// markSQL sets moved to the time, or to the last value plus 1 if that is later.
-	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition_id, epoch, position, moved)
-		VALUES (?1, ?2, ?3, ?4, GREATEST(?5, {now}))
-		ON DUPLICATE KEY UPDATE position = ?4, moved = GREATEST(?5, {now})`
-	noteMarkSQL = `INSERT INTO {prefix}watermark_marks (consumer, partition_id, epoch, slot, n, position, mark, consumed)
-		VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ''), (?1, ?2, ?3, 1 + ?4 % ?7, ?4, ?5, '', ?8)
-		ON DUPLICATE KEY UPDATE n = VALUES(n), position = VALUES(position), mark = VALUES(mark), consumed = VALUES(consumed)`
-	consumedSQL = `SELECT consumed FROM {prefix}watermark_marks
-		WHERE consumer = ? AND partition_id = ? AND epoch = ? AND slot > 0 AND position >= ?`
-)
+// watermarkSQL: if the mark has another position, a program that knew no marks, or a message without one, moved the watermark.
+const watermarkSQL = `SELECT w.position, COALESCE(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
+	ON m.consumer = w.consumer AND m.partition_id = w.partition_id AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
+	WHERE w.consumer = ? AND w.partition_id = ? AND w.epoch = ?`
 
 // Watermark implements store.Ledger.
 func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
 	err = s.within("read a watermark", tx, func(t txn) error {
-		mark := []any{consumer, at.Partition, at.Incarnation}
-		if _, err := t.exec(ctx, makeMarkSQL, mark...); err != nil {
-			return err
-		}
 		var offset sql.Null[int64]
-		if err := t.get(ctx, watermarkSQL, mark, &offset, &w.Mark); err != nil {
-			return err
-		}
-		if w.Offset, w.Known = offset.V, offset.Valid; w.Known {
-			return nil
-		}
-		return stored.OrNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Incarnation}, &offset, &w.Mark)
+		w.Offset, w.Known = offset.V, offset.Valid
+		return stored.OrNone(err)
 	})
 	return w, err
-}
-
-// SetWatermark implements store.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
-	return s.within("move a watermark", tx, func(t txn) error {
-		var moved, n int64
-		if err := t.get(ctx, lastMoveSQL, []any{consumer, at.Partition, at.Incarnation}, &moved, &n); err != nil {
-			return err
-		}
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, moved+1); err != nil {
-			return err
-		}
-		return t.asTx().NoteMove(ctx, noteMarkSQL, consumer, at, n+1, consumed)
-	})
-}
-
-// Consumed implements store.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) ([]byte, error) {
-	return find(s, "look for what was consumed", tx, func(t txn) ([]byte, error) {
-		return stored.Consumed(ctx, t.query, consumedSQL, consumer, at)
-	})
 }
 
 const (

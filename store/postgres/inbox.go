@@ -86,16 +86,6 @@ func (s *Store) Watermark(ctx context.Context, tx pgx.Tx, consumer string, at po
 	return s.watermark(ctx, pgxCaller{tx}, consumer, at)
 }
 
-// SetWatermark implements store.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position, consumed []byte) error {
-	return s.setWatermark(ctx, pgxCaller{tx}, consumer, at, consumed)
-}
-
-// Consumed implements store.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) ([]byte, error) {
-	return s.consumed(ctx, pgxCaller{tx}, consumer, at)
-}
-
 // Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx pgx.Tx, consumer, key string) (int64, error) {
 	return s.version(ctx, pgxCaller{tx}, consumer, key)

@@ -70,8 +70,6 @@ func BenchmarkConsume(b *testing.B) {
 	}{
 		{"by ID/batch=1", inbox.ConsumerConfig{Concurrency: 1}},
 		{"by ID/batch=100", inbox.ConsumerConfig{Concurrency: 1, Batch: 100}},
-		{"by watermark/batch=1", inbox.ConsumerConfig{Concurrency: 1, Batch: 1, Dedup: inbox.ByPosition}},
-		{"by watermark/batch=100", inbox.ConsumerConfig{Concurrency: 1, Dedup: inbox.ByPosition}},
 		{"by ID/batch=1/16 at once", inbox.ConsumerConfig{}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

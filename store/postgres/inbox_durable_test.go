@@ -15,9 +15,9 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestInboxTransactionsAreDurable: a transaction that claims a message, moves a watermark, or applies an operator's decision waits for
+// TestInboxTransactionsAreDurable: a transaction that claims a message or applies an operator's decision waits for
 // the disk, whatever the role's default is; settings that wait for more are kept.
-func TestInboxTransactionsAreDurable(t *testing.T) { //nolint:tparallel // the subtests move the same watermark, one after another
+func TestInboxTransactionsAreDurable(t *testing.T) {
 	t.Parallel()
 	owner := setup(t, postgres.Config{})
 	for _, c := range []struct{ set, want string }{
@@ -59,12 +59,6 @@ func durable(t *testing.T, b *bundle, want string) {
 	if v, err := b.DecisionCommits(ctx); err != nil || v != want {
 		t.Errorf("an operator's transaction: synchronous_commit is %s, %v; want %s", v, err, want)
 	}
-	at := postrider.Position{Partition: "p", Incarnation: want}
-	for i := range 2 { // the first watermark of a log, and the next
-		at.Offset = int64(i)
-		tx, _, _, err := b.BeginWatermark(ctx, "c", at, nil, nil)
-		check("watermark", tx, err)
-	}
 	tx, _, err := b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: postrider.NewID()}})
 	check("claim", tx, err)
 	tx, _, err = b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: postrider.NewID(), Key: "k"}, {ID: postrider.NewID()}})
@@ -85,10 +79,10 @@ func durable(t *testing.T, b *bundle, want string) {
 	}
 	defer func() { _ = std.Rollback() }()
 	var v string
-	if _, err = s.Watermark(ctx, std, "c", at); err == nil {
+	if _, err = s.Claim(ctx, std, "c", []store.ClaimRequest{{ID: postrider.NewID()}}); err == nil {
 		err = std.QueryRowContext(ctx, "show synchronous_commit").Scan(&v)
 	}
 	if err != nil || v != want {
-		t.Errorf("watermark on database/sql: synchronous_commit is %s (%v), want %s", v, err, want)
+		t.Errorf("claim on database/sql: synchronous_commit is %s (%v), want %s", v, err, want)
 	}
 }

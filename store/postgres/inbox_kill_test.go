@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -29,14 +28,6 @@ func (k killable) BeginClaim(ctx context.Context, consumer string, msgs []store.
 		return nil, nil, err
 	}
 	return &lockedTx{Tx: tx}, out, nil
-}
-
-func (k killable) BeginWatermark(ctx context.Context, consumer string, at postrider.Position, consumed []byte, keys []string) (pgx.Tx, store.Watermark, []string, error) {
-	tx, before, held, err := k.bundle.BeginWatermark(ctx, consumer, at, consumed, keys)
-	if err != nil {
-		return nil, before, nil, err
-	}
-	return &lockedTx{Tx: tx}, before, held, nil
 }
 
 type lockedTx struct {

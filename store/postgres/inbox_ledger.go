@@ -110,82 +110,17 @@ func set(texts []string) map[string]bool {
 	return out
 }
 
-// The statements of watermarks: $1 consumer, $2 partition, \$3 log incarnation, $4 position, $5 mark, $6 consumed, $7
-// how many moves are kept.
-const (
-	markSQL     = `consumer = $1::text and partition = $2::text and epoch = $3::text`
-	makeMarkSQL = `insert into {watermarks} (consumer, partition, epoch) values ($1::text, $2::text, $3::text) on conflict do nothing`
-	lockMarkSQL = `select ` + durableSQL + ` from {watermarks} where ` + markSQL + ` for update`
-	readMarkSQL = `select position, mark from {watermark_moves} where ` + markSQL + ` order by n desc limit 1`
-	// earlierSQL: $1 consumer, $2 partition.
-	earlierSQL  = `select epoch from {watermark_moves} where consumer = $1::text and partition = $2::text order by moved_at desc limit 1`
-	moveMarkSQL = `
-with latest as materialized (
-	select n from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
-), old as (
-	delete from {watermark_moves} where ` + markSQL + ` and n = (select n + 1 - $7::int8 from latest)
-)
-insert into {watermark_moves} (consumer, partition, epoch, n, position, mark, consumed)
-select $1::text, $2::text, $3::text, coalesce((select n from latest), 0) + 1, $4::int8, $5::text, $6::bytea`
+// readMarkSQL: $1 consumer, $2 partition, $3 log incarnation.
+const readMarkSQL = `
+select position, mark from {watermark_moves} where consumer = $1::text and partition = $2::text and epoch = $3::text
+order by n desc limit 1`
 
-	// passMarkSQL is moveMarkSQL for a watermark that exists, if its position is lower than the new one.
-	passMarkSQL = `
-with latest as materialized (
-	select n, position from {watermark_moves} where ` + markSQL + ` order by n desc limit 1
-), old as (
-	delete from {watermark_moves} where ` + markSQL + ` and n = (select n + 1 - $7::int8 from latest where position < $4::int8)
-)
-insert into {watermark_moves} (consumer, partition, epoch, n, position, mark, consumed)
-select $1::text, $2::text, $3::text, n + 1, $4::int8, $5::text, $6::bytea from latest where position < $4::int8`
-
-	consumedSQL = `
-select consumed from {watermark_moves} where ` + markSQL + ` and consumed is not null and position >= $4::int8`
-)
-
-// lockMark locks a watermark; another statement must then read it, since this one may wait.
-func (s *Store) lockMark(consumer string, at postrider.Position) []query {
-	args := []any{consumer, at.Partition, at.Incarnation}
-	return []query{{sql: s.sql.makeMark, args: args}, {sql: s.sql.lockMark, args: args}}
-}
-
-// readMark reads a locked watermark.
-func (s *Store) readMark(consumer string, at postrider.Position, w *store.Watermark) query {
-	return query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Incarnation}, row: func(scan func(...any) error) error {
+func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (w store.Watermark, err error) {
+	err = c.call(ctx, query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Incarnation}, row: func(scan func(...any) error) error {
 		w.Known = true
 		return scan(&w.Offset, &w.Mark)
-	}}
-}
-
-func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (store.Watermark, error) {
-	var w store.Watermark
-	err := c.call(ctx, append(s.lockMark(consumer, at), s.readMark(consumer, at, &w))...)
-	if err == nil && !w.Known { // once for each log
-		err = c.call(ctx, query{sql: s.sql.earlier, args: []any{consumer, at.Partition},
-			row: func(scan func(...any) error) error { return scan(&w.Earlier) }})
-	}
+	}})
 	return w, translate("read a watermark", err)
-}
-
-// moveMark moves a locked watermark.
-func moveMark(statement, consumer string, at postrider.Position, consumed []byte) query {
-	return query{sql: statement, args: []any{
-		consumer, at.Partition, at.Incarnation, at.Offset, at.Mark, consumed, int64(store.RememberedMoves),
-	}}
-}
-
-func (s *Store) setWatermark(ctx context.Context, c caller, consumer string, at postrider.Position, consumed []byte) error {
-	return translate("move a watermark", c.call(ctx, append(s.lockMark(consumer, at), moveMark(s.sql.moveMark, consumer, at, consumed))...))
-}
-
-func (s *Store) consumed(ctx context.Context, c caller, consumer string, at postrider.Position) (out []byte, err error) {
-	err = c.call(ctx, query{sql: s.sql.consumed, args: []any{consumer, at.Partition, at.Incarnation, at.Offset},
-		row: func(scan func(...any) error) error {
-			var some []byte
-			err := scan(&some)
-			out = append(out, some...)
-			return err
-		}})
-	return out, translate("look for what was consumed", err)
 }
 
 // The statements of versions: $1 consumer, $2 key, $3 version.

@@ -32,16 +32,6 @@ func (s *SQLStore) Watermark(ctx context.Context, tx *sql.Tx, consumer string, a
 	return s.watermark(ctx, sqlCaller{tx}, consumer, at)
 }
 
-// SetWatermark implements store.Ledger.
-func (s *SQLStore) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
-	return s.setWatermark(ctx, sqlCaller{tx}, consumer, at, consumed)
-}
-
-// Consumed implements store.Ledger.
-func (s *SQLStore) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) ([]byte, error) {
-	return s.consumed(ctx, sqlCaller{tx}, consumer, at)
-}
-
 // Version implements store.Ledger.
 func (s *SQLStore) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (int64, error) {
 	return s.version(ctx, sqlCaller{tx}, consumer, key)

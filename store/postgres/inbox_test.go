@@ -70,6 +70,12 @@ func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 		Open: func(t testing.TB) inboxtest.Store[pgx.Tx] {
 			return killable{cloned(t, dsn, postgres.Config{Partitions: 4}, 40)}
 		},
+		LeaveWatermark: func(t testing.TB, s inboxtest.Store[pgx.Tx], consumer string, at postrider.Position) {
+			b := s.(killable).bundle
+			b.exec(t, "insert into "+b.table("watermarks")+" (consumer, partition, epoch) values ($1, $2, $3)", consumer, at.Partition, at.Incarnation)
+			b.exec(t, "insert into "+b.table("watermark_moves")+" (consumer, partition, epoch, n, position, mark) values ($1, $2, $3, 1, 7, 'older'), ($1, $2, $3, 2, $4, $5)",
+				consumer, at.Partition, at.Incarnation, at.Offset, at.Mark)
+		},
 		Histories: 4,
 	}
 }
@@ -132,37 +138,6 @@ func TestRestoreLeavesConsumersAtTheEndOfTheLog(t *testing.T) {
 	}
 	if n := one[int64](t, b.pool, "select last_value from "+b.table("log_seq_seq")); n > 1_000 {
 		t.Errorf("the log's sequence is at %d", n)
-	}
-}
-
-// TestWatermarkIsFoundAmongItsOldPlaces: old rows of a watermark that cannot be vacuumed are not read.
-func TestWatermarkIsFoundAmongItsOldPlaces(t *testing.T) {
-	t.Parallel()
-	b, ctx := setup(t, postgres.Config{}), t.Context()
-	old, err := b.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = old.Rollback(ctx) }()
-	one[int64](t, old, "select count(*) from "+b.table("watermark_moves"))
-	at := postrider.Position{Incarnation: "e", Partition: "p"}
-	tx, err := b.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for at.Offset = range int64(store.RememberedMoves + 300) {
-		if err := b.SetWatermark(ctx, tx, "c", at, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if w, err := b.Watermark(ctx, tx, "c", at); err != nil || !w.Known || w.Offset != at.Offset {
-		t.Errorf("watermark %+v, %v", w, err)
-	}
-	if err := b.Commit(ctx, tx); err != nil {
-		t.Fatal(err)
-	}
-	if n := one[int64](t, b.pool, "select count(*) from "+b.table("watermark_moves")); n != store.RememberedMoves {
-		t.Errorf("%d places of one watermark, want %d", n, store.RememberedMoves)
 	}
 }
 

@@ -210,8 +210,6 @@ func TestIdleLimit(t *testing.T) {
 		t.Cleanup(func() { _ = b.Rollback(context.Background(), tx) })
 		return tx
 	}
-	position := postrider.Position{Partition: "p", Offset: 1}
-	watermark := func(tx pgx.Tx, _ store.Watermark, _ []string, err error) (pgx.Tx, error) { return tx, err }
 	claim := func(tx pgx.Tx, _ []store.ClaimResult, err error) (pgx.Tx, error) { return tx, err }
 	for name, c := range map[string]struct {
 		tx   pgx.Tx
@@ -222,7 +220,6 @@ func TestIdleLimit(t *testing.T) {
 		"BeginLimited, TTL": {begun(b.BeginLimited(ctx, time.Minute)), "1min"},
 		"BeginClaim":        {begun(claim(b.BeginClaim(ctx, "c", []store.ClaimRequest{{ID: "1"}}))), "2min"},
 		"BeginClaim, none":  {begun(claim(b.BeginClaim(ctx, "c", nil))), "2min"},
-		"BeginWatermark":    {begun(watermark(b.BeginWatermark(ctx, "c", position, []byte{}, nil))), "2min"},
 	} {
 		if got := one[string](t, c.tx, limit); got != c.want {
 			t.Errorf("%s: the limit is %s, want %s", name, got, c.want)

@@ -86,59 +86,19 @@ func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys
 	})
 }
 
-const (
-	// watermarkSQL ignores a mark of another position: it is from a program that had no marks, or from a message without one.
-	watermarkSQL = `SELECT w.position, coalesce(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
-		ON m.consumer = w.consumer AND m.partition = w.partition AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
-		WHERE w.consumer = ? AND w.partition = ? AND w.epoch = ?`
-	earlierSQL = `SELECT epoch FROM {prefix}watermarks WHERE consumer = ? AND partition = ? ORDER BY moved DESC LIMIT 1`
-	// markSQL: moved is the time, or one more than the last value if that is larger.
-	markSQL = `INSERT INTO {prefix}watermarks (consumer, partition, epoch, position, moved)
-		SELECT ?1, ?2, ?3, ?4, max(coalesce(max(moved), 0) + 1, ?5) FROM {prefix}watermarks WHERE consumer = ?1 AND partition = ?2
-		ON CONFLICT DO UPDATE SET position = excluded.position, moved = excluded.moved`
-	movesSQL = `SELECT coalesce(max(n), 0) FROM {prefix}watermark_marks
-		WHERE consumer = ? AND partition = ? AND epoch = ? AND slot = 0`
-	noteMarkSQL = `INSERT INTO {prefix}watermark_marks (consumer, partition, epoch, slot, n, position, mark, consumed)
-		VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, x''), (?1, ?2, ?3, 1 + ?4 % ?7, ?4, ?5, '', ?8)
-		ON CONFLICT DO UPDATE SET n = excluded.n, position = excluded.position, mark = excluded.mark, consumed = excluded.consumed`
-	consumedSQL = `SELECT consumed FROM {prefix}watermark_marks
-		WHERE consumer = ? AND partition = ? AND epoch = ? AND slot > 0 AND position >= ?`
-)
+// watermarkSQL ignores a mark of another position: it is from a program that had no marks, or from a message without one.
+const watermarkSQL = `SELECT w.position, coalesce(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
+	ON m.consumer = w.consumer AND m.partition = w.partition AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
+	WHERE w.consumer = ? AND w.partition = ? AND w.epoch = ?`
 
 // Watermark implements store.Ledger.
 func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
 	err = s.within("read a watermark", tx, func(t txn) error {
-		if _, err := t.exec(ctx, lockSQL); err != nil {
-			return err
-		}
 		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Incarnation}, &w.Offset, &w.Mark)
-		if w.Known = err == nil; !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-		return stored.OrNone(t.get(ctx, earlierSQL, []any{consumer, at.Partition}, &w.Earlier))
+		w.Known = err == nil
+		return stored.OrNone(err)
 	})
 	return w, err
-}
-
-// SetWatermark implements store.Ledger.
-func (s *Store) SetWatermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position, consumed []byte) error {
-	return s.within("move a watermark", tx, func(t txn) error {
-		if _, err := t.exec(ctx, markSQL, consumer, at.Partition, at.Incarnation, at.Offset, t.now); err != nil {
-			return err
-		}
-		var n int64
-		if err := t.get(ctx, movesSQL, []any{consumer, at.Partition, at.Incarnation}, &n); err != nil {
-			return err
-		}
-		return t.asTx().NoteMove(ctx, noteMarkSQL, consumer, at, n+1, consumed)
-	})
-}
-
-// Consumed implements store.Ledger.
-func (s *Store) Consumed(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) ([]byte, error) {
-	return find(s, "look for what was consumed", tx, func(t txn) ([]byte, error) {
-		return stored.Consumed(ctx, t.query, consumedSQL, consumer, at)
-	})
 }
 
 const (

@@ -136,7 +136,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		leaseSQL, moveSQL, removeSQL, parkLogSQL, parkAgainSQL, deadFromParkedSQL, deadFromLogSQL, unparkSQL,
 		isOpenSQL, holdSQL, nextHeadSQL, newHeadSQL, dueNowSQL, unholdSQL,
 		resolveSQL, waitsForSQL, heldHeadSQL, sentBackSQL, redriveSQL, redrivenHeadSQL,
-		claimSQL, heldAmongSQL, watermarkSQL, markSQL, versionSQL, setVersionSQL, takeSQL,
+		claimSQL, heldAmongSQL, versionSQL, setVersionSQL, takeSQL,
 		recordAttemptSQL, trimAttemptsSQL,
 		loadSagasSQL, sagaOfRunSQL, sagaOfIDSQL, sagaOfKeySQL, createSagaSQL, saveSagaSQL, writeHistorySQL,
 		sagaRecordSQL, saveRecordSQL,

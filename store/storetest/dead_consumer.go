@@ -76,46 +76,29 @@ func consumersAreDescribed[Tx any](e *inboxEnv[Tx]) {
 		e.t.Fatalf("%T is no store.StatusReader", e.store)
 	}
 	e.worker("r", "a")
-	e.consumer("by-id")
-	e.consumer("by-mark")
+	e.consumer("ids")
+	e.consumer("none")
 	for range store.CountLimit/1_000 + 1 {
 		ids := make([]store.ClaimRequest, 1_000)
 		for i := range ids {
 			ids[i].ID = e.message("").ID
 		}
 		e.inTx(func(tx Tx) {
-			_, err := e.store.Claim(e.ctx, tx, "by-id", ids)
+			_, err := e.store.Claim(e.ctx, tx, "ids", ids)
 			e.must(err, "claim")
 		})
 	}
-	e.inTx(func(tx Tx) {
-		for _, at := range []postrider.Position{{Partition: "b", Incarnation: "1", Offset: 7}, {Partition: "a", Incarnation: "2", Offset: 3}, {Partition: "a", Incarnation: "1", Offset: 9}, {Partition: "b", Incarnation: "1", Offset: 8}} {
-			_, err := e.store.Watermark(e.ctx, tx, "by-mark", at)
-			e.must(err, "watermark")
-			e.must(e.store.SetWatermark(e.ctx, tx, "by-mark", at, nil), "set watermark")
-		}
-	})
 	e.clockMoves(5 * time.Millisecond)
 	got, err := status.Consumers(e.ctx)
 	e.must(err, "status of consumers")
-	if len(got) != 2 || got[0].Name != "by-id" || got[1].Name != "by-mark" {
+	if len(got) != 2 || got[0].Name != "ids" || got[1].Name != "none" {
 		e.t.Fatalf("consumers: %+v", got)
 	}
-	id, mark := got[0], got[1]
+	id, none := got[0], got[1]
 	if id.Remembered != (store.Count{N: store.CountLimit, AtLeast: true}) || id.Oldest <= 0 || id.Oldest > time.Minute || len(id.Watermarks) > 0 {
-		e.t.Errorf("consumer by ID: %+v", id)
+		e.t.Errorf("consumer with IDs: %+v", id)
 	}
-	want := []store.WatermarkStatus{{Partition: "a", Incarnation: "1", Offset: 9}, {Partition: "a", Incarnation: "2", Offset: 3}, {Partition: "b", Incarnation: "1", Offset: 8}}
-	if len(mark.Watermarks) != len(want) || mark.Remembered.N != 0 || mark.Oldest != 0 {
-		e.t.Fatalf("consumer by watermark: %+v", mark)
-	}
-	for i, w := range want {
-		got := mark.Watermarks[i]
-		if got.Moved <= 0 || got.Moved > time.Minute {
-			e.t.Errorf("watermark %d moved %s ago, want a moment", i, got.Moved)
-		}
-		if got.Moved = 0; got != w {
-			e.t.Errorf("watermark %d: %+v, want %+v", i, got, w)
-		}
+	if none.Remembered.N != 0 || none.Oldest != 0 || len(none.Watermarks) > 0 {
+		e.t.Errorf("consumer that has consumed nothing: %+v", none)
 	}
 }

@@ -21,7 +21,7 @@ func Inbox[Tx any](t *testing.T, f Features, h Harness[Tx]) {
 		tests []inboxTest[Tx]
 	}{
 		{"Claims", claimTests[Tx]()},
-		{"Watermarks", watermarkTests[Tx]()},
+		{"Versions", versionTests[Tx]()},
 		{"Positions", positionTests[Tx]()},
 		{"Kinds", kindTests[Tx]()},
 		{"Parking", parkingTests[Tx]()},
@@ -223,7 +223,7 @@ func savepointUndoes[Tx any](e *inboxEnv[Tx]) {
 		e.claim(tx, "c", "undone")
 		e.effect(tx, "undone")
 		e.must(e.store.Park(ctx, tx, "c", []store.ParkRequest{{Message: e.message("k"), Reason: store.ParkRetry}}), "park")
-		e.must(e.store.SetWatermark(ctx, tx, "c", postrider.Position{Partition: "p", Offset: 3}, nil), "set watermark")
+		e.must(e.store.SetVersion(ctx, tx, "c", "undone", 3), "set version")
 		e.must(e.store.Savepoint(ctx, tx, func(context.Context, Tx) error { e.effect(tx, "inner"); return nil }), "inner savepoint")
 		return errUndo
 	})
@@ -242,10 +242,7 @@ func savepointUndoes[Tx any](e *inboxEnv[Tx]) {
 	e.commit(tx)
 	e.wantSet("effects", e.effects(), []string{"after", "before", "kept"})
 	e.inTx(func(tx Tx) {
-		w, err := e.store.Watermark(e.ctx, tx, "c", postrider.Position{Partition: "p"})
-		if w.Known || err != nil {
-			e.t.Errorf("watermark %+v, %v; want none", w, err)
-		}
+		e.wantVersion(tx, "c", "undone", 0)
 	})
 }
 
@@ -379,16 +376,14 @@ func endedTransactions[Tx any](e *inboxEnv[Tx]) {
 	for name, tx := range map[string]Tx{"zero": none, "ended": ended} {
 		_, claim := e.tryClaim(tx, "c", "a")
 		_, watermark := e.store.Watermark(e.ctx, tx, "c", at)
-		_, consumed := e.store.Consumed(e.ctx, tx, "c", at)
 		_, version := e.store.Version(e.ctx, tx, "c", "k")
 		_, among := e.store.HeldAmong(e.ctx, tx, "c", []string{"k"})
 		_, take := e.store.Take(e.ctx, tx, "c", m)
 		for op, err := range map[string]error{
-			"Claim": claim, "Watermark": watermark, "Consumed": consumed, "Version": version, "HeldAmong": among, "Take": take,
-			"SetWatermark": e.store.SetWatermark(e.ctx, tx, "c", at, nil),
-			"SetVersion":   e.store.SetVersion(e.ctx, tx, "c", "k", 1),
-			"Park":         e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}),
-			"Savepoint":    e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),
+			"Claim": claim, "Watermark": watermark, "Version": version, "HeldAmong": among, "Take": take,
+			"SetVersion": e.store.SetVersion(e.ctx, tx, "c", "k", 1),
+			"Park":       e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}),
+			"Savepoint":  e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),
 		} {
 			if !errors.Is(err, store.ErrNoTransaction) {
 				e.t.Errorf("%s in %s transaction: %v, want ErrNoTransaction", op, name, err)

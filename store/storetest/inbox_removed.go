@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/store"
@@ -17,7 +16,6 @@ func (e *inboxEnv[Tx]) consumed(name string) {
 	e.inTx(func(tx Tx) {
 		e.claim(tx, name, "one", "two")
 		e.must(e.store.SetVersion(e.ctx, tx, name, "order/1", 7), "set a version")
-		e.must(e.store.SetWatermark(e.ctx, tx, name, postrider.Position{Partition: "orders/0", Incarnation: "i", Offset: 5}, make([]byte, 8)), "set a watermark")
 		e.must(e.store.MovePosition(e.ctx, tx, name, store.LogPosition{Partition: "orders/1", Number: 1, Incarnation: "i", Offset: 6}), "move a position")
 	})
 	e.deadLetter(name, true, store.ParkRequest{Message: e.message("order/4"), Dead: &store.DeadRequest{Reason: "refused"}})
@@ -41,7 +39,7 @@ func removedLeavesNothing[Tx any](e *inboxEnv[Tx]) {
 	}
 	_, err := held.New(e).RemoveRelay(e.ctx, "c", "olga", "rebuilt", true)
 	e.must(err, "remove")
-	want := store.KeptRecords{DeadLetters: 2, Attempts: 1, Processed: 3, Positions: 2}
+	want := store.KeptRecords{DeadLetters: 2, Attempts: 1, Processed: 3, Positions: 1}
 	if got := e.kept("c"); got != want {
 		e.t.Errorf("kept %+v, want %+v", got, want)
 	}
@@ -58,17 +56,16 @@ func removedLeavesNothing[Tx any](e *inboxEnv[Tx]) {
 			e.t.Errorf("kept %+v, want nothing", got)
 		}
 	}
-	if got := e.kept("other"); got.Total() != 7 { // its second dead letter is still parked
+	if got := e.kept("other"); got.Total() != 6 { // its second dead letter is still parked
 		e.t.Errorf("kept of another consumer %+v", got)
 	}
 	e.consumer("c")
 	e.inTx(func(tx Tx) {
 		e.wantIDs("claimed by a successor", e.claim(tx, "c", "one", "two"), []string{"fresh", "fresh"})
 		v, err := e.store.Version(e.ctx, tx, "c", "order/1")
-		w, markErr := e.store.Watermark(e.ctx, tx, "c", postrider.Position{Partition: "orders/0", Incarnation: "i"})
 		p, positionErr := e.store.Position(e.ctx, tx, "c", "orders/1")
-		if err := errors.Join(err, markErr, positionErr); err != nil || v != 0 || w.Known || w.Earlier != "" || p != nil {
-			e.t.Errorf("a successor sees version %d, watermark %+v, position %+v, %v", v, w, p, err)
+		if err := errors.Join(err, positionErr); err != nil || v != 0 || p != nil {
+			e.t.Errorf("a successor sees version %d, position %+v, %v", v, p, err)
 		}
 	})
 	if dead, _ := e.CountDead(e.ctx, store.DeadFilter{Relay: "c", State: store.DeadAny}); dead != 0 {

@@ -110,24 +110,6 @@ func many(savepoints bool) work {
 	}
 }
 
-// mark moves a watermark and applies the effects of the messages after it.
-func mark(ctx context.Context, b *bench, tx pgx.Tx, batch []*postrider.Delivery) error {
-	var before int64
-	if err := tx.QueryRow(ctx, "select position from "+b.prefix+"mark where consumer = 'view' for update").Scan(&before); err != nil {
-		return err
-	}
-	for _, d := range batch {
-		if d.Position.Offset < before {
-			continue
-		}
-		if _, err := tx.Exec(ctx, b.effect, d.Message.ID); err != nil {
-			return err
-		}
-	}
-	_, err := tx.Exec(ctx, "update "+b.prefix+"mark set position = $1 where consumer = 'view'", batch[len(batch)-1].Position.Offset+1)
-	return err
-}
-
 // byHandFromLog processes the messages of a plain outbox table: it reads the messages after a position, applies the
 // effects and moves the position, in one transaction. (It would lose messages that commit late under a lower number.)
 func byHandFromLog(size int) func(context.Context, *bench, int) (time.Duration, error) {

@@ -49,8 +49,6 @@ const (
 	handSingle     = "by hand: claim, effect, commit"
 	handBatch      = "by hand, 100 in a transaction"
 	handSavepoints = "by hand, 100 with savepoints"
-	handMarkSingle = "by hand: watermark, effect, commit"
-	handMark       = "by hand, watermark of 100"
 	handLogSingle  = "by hand: read the outbox, effect, position"
 	handLog        = "by hand, 100 from the outbox"
 	byIDBatch      = "consumer by ID, batches of 100"
@@ -63,17 +61,11 @@ var Ways = []Way{
 	{Name: ByIDParallel, Hand: HandParallel, run: consume(inbox.ConsumerConfig{Concurrency: parallel})},
 	{Name: handSingle, Single: true, run: byHand(1, 1, one)},
 	{Name: "consumer by ID", Hand: handSingle, Single: true, run: consume(inbox.ConsumerConfig{Concurrency: 1})},
-	{Name: handMarkSingle, Single: true, run: byHand(1, 1, mark)},
-	{Name: "consumer by watermark, one by one", Hand: handMarkSingle, Single: true,
-		run: consume(inbox.ConsumerConfig{Concurrency: 1, Dedup: inbox.ByPosition, Batch: 1})},
 	{Name: handLogSingle, Single: true, run: byHandFromLog(1)},
 	{Name: "relay.HandleTx, transactions of one", Hand: handLogSingle, Single: true, run: relayTx(1)},
 	{Name: handBatch, run: byHand(1, batch, many(false))},
 	{Name: handSavepoints, run: byHand(1, batch, many(true))},
 	{Name: byIDBatch, Hand: handBatch, Other: handSavepoints, run: consume(inbox.ConsumerConfig{Concurrency: 1, Batch: batch})},
-	{Name: handMark, run: byHand(1, batch, mark)},
-	{Name: "consumer by watermark, batches of 100", Hand: handMark, Other: byIDBatch,
-		run: consume(inbox.ConsumerConfig{Concurrency: 1, Dedup: inbox.ByPosition, Batch: batch})},
 	{Name: handLog, run: byHandFromLog(batch)},
 	{Name: "relay.HandleTx, transactions of 100", Hand: handLog, Other: byIDBatch, run: relayTx(batch)},
 }

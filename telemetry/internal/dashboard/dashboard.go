@@ -133,6 +133,7 @@ func consumers() Dashboard {
 		{"Oldest remembered ID", "Compare it with how long the source may deliver a message again.", "s", []Query{{"max by (store, consumer) (postrider_consumer_remembered_oldest_seconds" + selected + ")", "{{consumer}}"}}},
 		{"Lost messages of the source", "Removed before they were read, and logs that were replaced.", "short", []Query{
 			{"max by (store, consumer) (increase(postrider_consumer_missing_messages_total" + selected + "[" + Window + "]))", "removed {{consumer}}"},
+			{"sum by (store, consumer) (increase(postrider_consumer_removed_messages_total" + selected + "[" + Window + "]))", "removed from a group {{consumer}}"},
 			{"sum by (store, consumer) (increase(postrider_consumer_logs_replaced_total" + selected + "[" + Window + "]))", "replaced {{consumer}}"}}},
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -31,11 +32,21 @@ func openMySQL(ctx context.Context, l location) (*sql.DB, error) {
 	db.SetMaxIdleConns(connections)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	began := time.Now()
 	if err := db.PingContext(ctx); err != nil {
 		_ = db.Close()
-		return nil, fmt.Errorf("connect to %s: %w%s", l.shown, err, connectHint(config, err))
+		return nil, mysqlConnectError(l, config, err, time.Since(began))
 	}
 	return db, nil
+}
+
+// mysqlConnectError says why a connection failed and what to do about it. took is for how long it was tried, which the caller may limit.
+func mysqlConnectError(l location, c *mysql.Config, err error, took time.Duration) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("connect to %s: no answer within %s; is the server running there, and may one connect to it from here?", l.shown,
+			took.Round(100*time.Millisecond))
+	}
+	return fmt.Errorf("connect to %s: %w%s", l.shown, err, connectHint(c, err))
 }
 
 // connectHint says what to do about a failed connection.

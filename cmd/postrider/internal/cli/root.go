@@ -62,7 +62,7 @@ Exit codes:
   1    failed; the message says at what, and what to do next
   2    not understood: a flag, an argument or the configuration is wrong; nothing was done
   3    the answer is no: a promise broke in the demo, a limit of status is exceeded, a schema is old, doctor found a fault
-  4    partly done: publish --continue-on-error wrote messages to the rejects, a redrive refused messages
+  4    partly done: publish --continue-on-error wrote rejects, a redrive refused messages, or it or a replay was stopped
   130  ended at once by a second interrupt`
 
 // Run runs the program with its arguments (without the program's name) and returns its exit code.

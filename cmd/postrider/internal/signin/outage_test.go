@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/cmd/postrider/internal/signin"
 )
 
-// TestRefusedExchanges: the log says why the provider gives no token; a wrong ID or secret is not the person's fault.
+// TestRefusedExchanges: the log says why the provider gives no token; a wrong ID or secret is not the person's fault, and neither is a limit of the provider.
 func TestRefusedExchanges(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {
@@ -23,6 +23,7 @@ func TestRefusedExchanges(t *testing.T) {
 	}{
 		"invalid_client":      {http.StatusServiceUnavailable, "Nobody can sign in with Example now", "check its ID and its secret"},
 		"unauthorized_client": {http.StatusServiceUnavailable, "Nobody can sign in with Example now", "check its ID and its secret"},
+		"slow_down":           {http.StatusServiceUnavailable, "Nobody can sign in with Example now", "exchange the code"},
 		"invalid_grant":       {http.StatusForbidden, "Example does not accept this sign-in", "signing in failed"},
 	} {
 		var log bytes.Buffer

@@ -182,7 +182,7 @@ func (p *Provider) Finish(ctx context.Context, sealed []byte, q url.Values) (adm
 func (p *Provider) notExchanged(err error) error {
 	answer, isAnswer := errors.AsType[*oauth2.RetrieveError](err)
 	switch {
-	case !isAnswer || answer.Response == nil || answer.Response.StatusCode >= 500:
+	case !isAnswer, answer.Response == nil, answer.Response.StatusCode >= 500, answer.Response.StatusCode == http.StatusTooManyRequests:
 		return fmt.Errorf("exchange the code: %w", err)
 	case answer.ErrorCode == "invalid_client", answer.ErrorCode == "unauthorized_client", answer.Response.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%s does not accept the client %q: check its ID and its secret: %w", p.cfg.Issuer, p.cfg.ClientID, err)

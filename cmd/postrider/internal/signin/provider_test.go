@@ -101,7 +101,11 @@ func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	if p.refuses != "" {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusBadRequest)
+		status := http.StatusBadRequest
+		if p.refuses == "slow_down" {
+			status = http.StatusTooManyRequests
+		}
+		w.WriteHeader(status)
 		p.write(w, map[string]any{"error": p.refuses})
 		return
 	}

@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func Park(t *testing.T, s store.Inbox[*sql.Tx], name string, m *postrider.Messag
 	Must(t, s.Commit(t.Context(), tx))
 }
 
-// Consume makes one consumer dead-letter a message, and another consume up to an offset.
+// Consume makes one consumer dead-letter a message, and leaves the watermark of another, as an earlier version did.
 func Consume(t *testing.T, url string) {
 	t.Helper()
 	ctx, o := t.Context(), OpenOutbox(t, url)
@@ -49,9 +50,12 @@ func Consume(t *testing.T, url string) {
 	_, err = s.Claim(ctx, tx, "view", []store.ClaimRequest{{ID: m.ID, Key: m.Key}})
 	Must(t, err)
 	Must(t, s.Park(ctx, tx, "view", []store.ParkRequest{{Message: m, Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no such order"}}))
-	at := postrider.Position{Partition: "orders/0", Incarnation: "1", Offset: 4711}
-	_, err = s.Watermark(ctx, tx, "ledger", at)
+	column := "partition"
+	if strings.HasPrefix(url, "mysql") {
+		column = "partition_id"
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO postrider_watermarks (consumer, "+column+", epoch, position, moved) VALUES (?, ?, ?, ?, ?)",
+		"ledger", "orders/0", "1", 4711, time.Now().Add(-time.Minute).UnixMicro())
 	Must(t, err)
-	Must(t, s.SetWatermark(ctx, tx, "ledger", at, nil))
 	Must(t, s.Commit(ctx, tx))
 }

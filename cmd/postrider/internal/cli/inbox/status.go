@@ -35,8 +35,8 @@ func (p commands) inboxStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what consumers remember and what they have parked",
-		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks of
-ordered sources, and when each moved last), its positions in the logs that it reads in order, and its parked messages. A
+		Long: `Show each consumer with its processes, what it remembers (IDs of messages, and how old the oldest is; or watermarks that
+an earlier version has left), its positions in the logs that it reads in order, and its parked messages. A
 position has the lag (offsets of the log beyond it), and how many offsets the broker's retention removed before they were
 read, with the last range: publish those again if they matter. IDs must be remembered for longer than the source can
 redeliver a message and you can replay it. Each process counts the messages it processed and the duplicates it found

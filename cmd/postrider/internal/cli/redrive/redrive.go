@@ -178,6 +178,8 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r store.Redrive,
 	if end.Refused > 0 {
 		fmt.Fprintf(p.Stderr, "postrider: %s refused: sent back %d times already, they died again each time; find out why "+
 			"(%s), or take the bound away with --force\n", output.Plural(end.Refused, "dead letter"), bound(end.Filter), p.Hint("dead list"))
+	}
+	if err == nil && (end.Refused > 0 || end.State == store.RedriveCancelled) {
 		return &program.ExitError{Code: program.ExitPartly}
 	}
 	return err

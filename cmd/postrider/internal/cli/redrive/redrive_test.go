@@ -59,7 +59,12 @@ func TestRedriveLeftOffAndCancelled(t *testing.T) {
 	clitest.Contains(t, errs.String(), "interrupted; 1 of 3 were sent back", "postrider redrive run 1", "postrider redrive cancel 1")
 
 	clitest.Contains(t, clitest.OK(t, "redrive", "cancel", "1", "--by", "eva", "--store", url), "redrive 1 is cancelled; 1 of 3 dead letters were sent back")
-	clitest.Contains(t, clitest.OK(t, "redrive", "run", "1", "--store", url), "redriven 1 dead letter in", "cancelled by eva")
+	ran := clitest.Run(t, "redrive", "run", "1", "--store", url)
+	clitest.Expect(t, ran, program.ExitPartly, "")
+	clitest.Contains(t, ran.Out, "redriven 1 dead letter in", "cancelled by eva")
+	ran = clitest.Run(t, "redrive", "run", "1", "--json", "--store", url)
+	clitest.Expect(t, ran, program.ExitPartly, "")
+	clitest.Contains(t, ran.Out, `"state": "cancelled"`)
 	clitest.Contains(t, clitest.OK(t, "dead", "redrive", "--all", "--yes", "--store", url), "redriven 2 dead letters")
 }
 

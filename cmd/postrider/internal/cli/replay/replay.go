@@ -192,10 +192,14 @@ func (p commands) drive(ctx context.Context, b *backend.Outbox, r replay.Replay,
 		return fmt.Errorf("replay %s has failed, with %s of %s parked for delivery: %s; fix that and start another one", r.ID,
 			output.Number(end.Done), output.Number(end.Selected), output.Printable(end.Cause))
 	case asJSON:
-		return output.JSON(p.Stdout, end)
+		err = output.JSON(p.Stdout, end)
+	default:
+		_, err = fmt.Fprintf(p.Stdout, "replay %s is %s: %s parked for delivery by %s%s\n", end.ID, end.State,
+			output.Plural(end.Done, "message"), output.Printable(end.Relay), leftOut(end))
 	}
-	_, err = fmt.Fprintf(p.Stdout, "replay %s is %s: %s parked for delivery by %s%s\n", end.ID, end.State,
-		output.Plural(end.Done, "message"), output.Printable(end.Relay), leftOut(end))
+	if err == nil && end.State != replay.Finished { // somebody has paused or cancelled it
+		return &program.ExitError{Code: program.ExitPartly}
+	}
 	return err
 }
 

@@ -59,11 +59,16 @@ func TestReplayLeftOffPausedAndCancelled(t *testing.T) {
 	clitest.Must(t, json.Unmarshal([]byte(out), &r))
 	clitest.Contains(t, clitest.OK(t, "replay", "show", r.ID, "--store", url), "running", "0.001/s", "postrider replay run "+r.ID)
 	clitest.Contains(t, clitest.OK(t, "replay", "pause", r.ID, "--by", "eva", "--store", url), "is paused; 0 of 3 messages")
-	clitest.Contains(t, clitest.OK(t, "replay", "run", r.ID, "--store", url), "is paused: 0 messages parked")
+	ran := clitest.Run(t, "replay", "run", r.ID, "--store", url)
+	clitest.Expect(t, ran, program.ExitPartly, "")
+	clitest.Contains(t, ran.Out, "is paused: 0 messages parked")
 	clitest.Fails(t, program.ExitFailed, "is paused: replay is in another state", "replay", "pause", r.ID, "--store", url)
 	clitest.Contains(t, clitest.OK(t, "replay", "resume", r.ID, "--json", "--store", url), `"state": "running"`)
 	clitest.Contains(t, clitest.OK(t, "replay", "cancel", r.ID, "--by", "eva", "--store", url), "is cancelled")
 	clitest.Contains(t, clitest.OK(t, "replay", "show", r.ID, "--store", url), "cancelled", "eva")
+	ran = clitest.Run(t, "replay", "run", r.ID, "--json", "--store", url)
+	clitest.Expect(t, ran, program.ExitPartly, "")
+	clitest.Contains(t, ran.Out, `"state": "cancelled"`)
 	clitest.Fails(t, program.ExitFailed, "replay has ended", "replay", "resume", r.ID, "--store", url)
 }
 
