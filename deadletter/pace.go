@@ -37,8 +37,7 @@ func (s Store) LimitRate(ctx context.Context, relay string, perSecond float64) e
 			if err != nil {
 				return err
 			}
-			// With an end, far away, because only a record that has one takes the place of one whose end is over: that of a removed relay.
-			p := &pace{rec: store.Record{Table: stored.RedriveRates.Table, Kind: stored.RedriveRates.Kind, ID: relay, Expires: stored.PauseNoEnd}}
+			p := &pace{rec: store.Record{Table: stored.RedriveRates.Table, Kind: stored.RedriveRates.Kind, ID: relay}}
 			if len(found) > 0 {
 				p = found[0]
 			}

@@ -86,7 +86,7 @@ func Decide(ctx context.Context, db Database, d store.Decision) (store.Decision,
 // applyAlone applies a decision if no process holds the lease of its partition.
 func applyAlone(ctx context.Context, db Database, owner store.Owner, d store.Decision) (applied bool, err error) {
 	leases, err := db.Acquire(ctx, d.Relay, owner, store.AcquireRequest{
-		Claims: []store.LeaseClaim{{Partition: d.Partition, Token: store.NewToken()}}, TTL: leaseFor,
+		Claims: []store.LeaseClaim{{Partition: d.Partition, Token: store.NewToken()}}, TTL: leaseFor, MaxHeld: 1, // it looks at no other key
 	})
 	if err != nil {
 		return false, err

@@ -81,11 +81,11 @@ func (s Store) Pause(ctx context.Context, q Request) (store.Pause, error) {
 			by := stored.PauseOf(*old)
 			return fmt.Errorf("relay %q is %w, by %s: %s", q.Relay, ErrPaused, by.By, by.Reason)
 		}
-		now, err := w.Now(ctx)
-		if err != nil {
-			return err
-		}
-		if rec.Expires = stored.PauseNoEnd; q.For > 0 {
+		if q.For > 0 {
+			now, err := w.Now(ctx)
+			if err != nil {
+				return err
+			}
 			rec.Expires = now.Add(q.For)
 		}
 		if err := w.PutRecord(ctx, rec); err != nil {

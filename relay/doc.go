@@ -75,7 +75,8 @@
 // dead-lettered, the key continues with the queued messages, unless Config.OnDead is HoldKey. The states of a message are drawn
 // in docs/architecture.md.
 //
-// Up to Config.MaxHeldKeys held keys are kept in memory. If more are held, each fetch looks up the keys of its messages.
+// Up to Config.MaxHeldKeys held keys are kept in memory, and a process that leases partitions learns of no more. If more are held, each
+// fetch looks up the keys of its messages.
 //
 // # Failures
 //

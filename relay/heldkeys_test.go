@@ -107,6 +107,83 @@ func TestMoreHeldKeysThanMemoryTakes(t *testing.T) {
 	})
 }
 
+// leasedKeys is a store that counts the held keys that its leases bring.
+type leasedKeys struct {
+	*memory.Store
+	most atomic.Int64 // in one answer
+	more atomic.Bool
+}
+
+func (s *leasedKeys) Acquire(ctx context.Context, name string, o store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
+	leases, err := s.Store.Acquire(ctx, name, o, req)
+	n := 0
+	for _, l := range leases {
+		n += len(l.Parked.Keys)
+		if l.Parked.More {
+			s.more.Store(true)
+		}
+	}
+	s.most.Store(max(s.most.Load(), int64(n)))
+	return leases, err
+}
+
+// TestLeaseBringsFewHeldKeys: a process that takes over learns of no more held keys than it may have in memory. From its first fetch on,
+// messages of the others wait for their keys too.
+func TestLeaseBringsFewHeldKeys(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, b *bundle, _ bool, handle func(r *relay.Relay, h postrider.Handler)) {
+		const keys, limit = 400, 40
+		j := &journal{}
+		var healed atomic.Bool
+		h := func(ctx context.Context, m *postrider.Message) error {
+			if m.Key != "other" && !healed.Load() {
+				return postrider.Retry(10*time.Minute, errBoom)
+			}
+			return j.take(ctx, m)
+		}
+		want := make(map[string][]string)
+		round := func() {
+			for i := range keys {
+				m := b.msg(fmt.Sprint("held/", i))
+				want[m.Key] = append(want[m.Key], m.ID)
+				b.publish(m)
+			}
+		}
+		first := b.relay(relay.Config{MaxInFlight: 60})
+		handle(first, h)
+		stop := b.start(first)
+		round()
+		pass(5 * time.Second)
+		stop()
+		if got := b.status().Held.N; got != keys {
+			t.Fatalf("%d keys are held, want %d", got, keys)
+		}
+
+		round() // nobody runs: what comes first is read with the first fetch
+		healed.Store(true)
+		b.publish(b.msg("other"))
+		s := &leasedKeys{Store: b.store}
+		r := b.relayOn(s, relay.Config{MaxHeldKeys: limit, MaxInFlight: 60})
+		handle(r, h)
+		b.start(r)
+		pass(5 * time.Second) // less than until the next attempts
+		if n := s.most.Load(); n == 0 || n > limit || !s.more.Load() {
+			t.Errorf("the leases bring %d held keys, more: %t; want %d at most, and more", n, s.more.Load(), limit)
+		}
+		if c := r.Counters(); j.len() != 1 || len(j.of("other")) != 1 || c.HeldKeys > limit+1 {
+			t.Fatalf("%d messages are delivered, %d of the other key, with %d held keys in memory; want only that one, and %d keys at most: "+
+				"some have overtaken their key's first", j.len(), len(j.of("other")), c.HeldKeys, limit+1)
+		}
+		pass(time.Hour)
+		for key, ids := range want {
+			if got := j.of(key); !slices.Equal(got, ids) {
+				t.Errorf("key %s: got %v, want %v", key, got, ids)
+			}
+		}
+		b.wantNothingLeft(r)
+	})
+}
+
 // TestHeldKeysAtRandom: keys fail and succeed at random while messages arrive, with fewer held keys in memory than there are.
 // Every message is delivered once, in the order of its key.
 func TestHeldKeysAtRandom(t *testing.T) {

@@ -242,7 +242,8 @@ func (r *Relay) acquire(ctx context.Context, free []int, alive int) []store.Leas
 func (r *Relay) acquireRequest(free []int, now time.Time) store.AcquireRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	req := store.AcquireRequest{Kind: store.KindRelay, TTL: r.cfg.leaseLife(), FromNow: r.cfg.Start == FromNow}
+	req := store.AcquireRequest{Kind: store.KindRelay, TTL: r.cfg.leaseLife(), FromNow: r.cfg.Start == FromNow,
+		MaxHeld: max(r.cfg.MaxHeldKeys/max(len(free), 1), 1)}
 	for _, id := range free {
 		if r.claims[id] == "" {
 			r.claims[id] = store.NewToken()

@@ -145,6 +145,8 @@ type AcquireRequest struct {
 	// FromNow says that a relay that is new to the outbox begins with messages published from now on, not with the oldest that
 	// the log still has.
 	FromNow bool
+	// MaxHeld is how many held keys of each partition are returned at most (ParkedState.Keys); 0: all.
+	MaxHeld int
 }
 
 // LeaseClaim asks for the lease of one partition.

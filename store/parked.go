@@ -42,8 +42,10 @@ type ParkedRun struct {
 
 // ParkedState is what a relay has parked in a partition.
 type ParkedState struct {
-	// Keys are the held keys, including those that wait for an operator.
+	// Keys are the held keys, including those that wait for an operator. More says that there are others: as many are returned as
+	// were asked for.
 	Keys []string
+	More bool
 	// Sequences are those of messages that are parked, or have a dead letter in any state, and that a fetch from the stored
 	// cursor returns: greater than the given position, or late. A crash may have left the cursor before them. When they are
 	// read from the log again, they must not be delivered from there too, with their attempts lost.

@@ -9,6 +9,9 @@
 // separate lines: "-- oldest program: 7" is the oldest program version that may relay, consume and operate with the
 // schema after the migration, "-- oldest publisher: 6" the oldest that may publish. The default is the migration's own
 // version. A store records both with the version, for programs that do not know the migration.
+//
+// "-- locks: leases, log", in an up or a down file, names the existing tables whose readers or writers the migration keeps out. A
+// store whose migrations are transactions takes these locks first.
 package migrate
 
 import (
@@ -88,6 +91,14 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %04d_%s", direction, s.Version, s.Name)
 }
 
+// Locks returns the tables whose readers or writers the step keeps out, without their prefix.
+func (s Step) Locks() []string {
+	if line := locksLine.FindStringSubmatch(s.SQL); line != nil {
+		return strings.Split(line[1], ", ")
+	}
+	return nil
+}
+
 // Status is the status of one migration in a database.
 type Status struct {
 	Version int    `json:"version"`
@@ -103,6 +114,7 @@ type Status struct {
 var (
 	fileName    = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.(up|down)\.sql$`)
 	windowLine  = regexp.MustCompile(`(?m)^-- oldest (program|publisher): ([0-9]+)$`)
+	locksLine   = regexp.MustCompile(`(?m)^-- locks: (.+)$`)
 	placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 )
 

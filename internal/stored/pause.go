@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/postrider/postrider/store"
 )
@@ -12,10 +11,6 @@ import (
 // Pauses selects the records of pauses. The ID of a record is the name of the relay or consumer, which is paused until the record
 // expires.
 var Pauses = store.RecordQuery{Table: store.WorkRecords, Kind: "pause", Limit: 1000}
-
-// PauseNoEnd is when the record of a pause without an end expires. It does expire, because only then does Writer.PutRecord remove it
-// when it has ended, and make room for the next pause.
-var PauseNoEnd = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // PauseBody is the body of the record of a pause.
 type PauseBody struct {
@@ -57,9 +52,5 @@ func PauseOf(r store.Record) *store.Pause {
 	if err := json.Unmarshal(r.Body, &body); err != nil {
 		body.Reason = fmt.Sprintf("unknown, because the record cannot be read: %v", err)
 	}
-	p := &store.Pause{Relay: r.ID, By: body.By, Reason: body.Reason, At: r.At}
-	if r.Expires.Before(PauseNoEnd) {
-		p.Until = r.Expires
-	}
-	return p
+	return &store.Pause{Relay: r.ID, By: body.By, Reason: body.Reason, At: r.At, Until: r.Expires}
 }

@@ -131,7 +131,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req
 			if !db.free(r, c, owner.ID, claim, at) {
 				continue
 			}
-			known, err := db.parkedState(r, claim.Partition, c.cursor.Position)
+			known, err := db.parkedState(r, claim.Partition, c.cursor.Position, req.MaxHeld)
 			if err != nil {
 				return nil, err
 			}

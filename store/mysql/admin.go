@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"strings"
 
@@ -63,10 +62,7 @@ func (s *Store) locked(ctx context.Context, f func(txn) error) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		_ = conn.Close()
-	}()
+	defer discard(conn)
 	t := txn{s: s, on: conn}
 	for _, set := range []string{render(lockTimeoutSQL, []any{adminLockSeconds}), `SET SESSION autocommit = 0`,
 		`SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED`} {

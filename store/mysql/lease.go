@@ -216,7 +216,7 @@ func (t txn) acquire(ctx context.Context, name string, owner store.Owner, req st
 	for i := range out {
 		l := &out[i]
 		l.Filter = store.TopicFilterOf(name, filters)
-		if l.Parked, err = t.parkedState(ctx, name, kind, l.Partition, l.Cursor); err != nil {
+		if l.Parked, err = t.parkedState(ctx, name, kind, l.Partition, l.Cursor, req.MaxHeld); err != nil {
 			return nil, err
 		}
 	}

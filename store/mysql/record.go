@@ -17,6 +17,7 @@ const (
 		AND (expires_at IS NULL OR expires_at > {now}) ORDER BY id DESC LIMIT ?4`
 	addRecordSQL     = `INSERT INTO {table} (kind, id, at, expires_at, body) VALUES (?1, ?2, {now}, ?3, ?4)`
 	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = {now}, expires_at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5`
+	hasExpiredSQL    = `SELECT EXISTS (SELECT 1 FROM {table} WHERE kind = ? AND id = ? AND expires_at <= {now})`
 	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= {now}`
 )
 
@@ -42,7 +43,30 @@ func (r records) PutRecord(ctx context.Context, rec store.Record) error {
 		}
 	}
 	n, err := r.exec(ctx, inTable(text, rec.Table), args...)
-	if err == nil && n == 0 || r.txn.s.cfg.ErrorCode(err) == codeDuplicate {
+	if r.txn.s.cfg.ErrorCode(err) == codeDuplicate {
+		return r.replaceExpired(ctx, rec, text, args)
+	}
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
+	}
+	return err
+}
+
+// replaceExpired adds a record in the place of one that has expired. It reads first: those who add the same record, and of whom one
+// succeeds, would otherwise lock it against each other.
+func (r records) replaceExpired(ctx context.Context, rec store.Record, text string, args []any) error {
+	var expired bool
+	if err := r.get(ctx, inTable(hasExpiredSQL, rec.Table), []any{rec.Kind, rec.ID}, &expired); err != nil {
+		return err
+	}
+	if !expired {
+		return fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
+	}
+	if _, err := r.exec(ctx, inTable(removeExpiredSQL, rec.Table), rec.Kind); err != nil {
+		return err
+	}
+	_, err := r.exec(ctx, inTable(text, rec.Table), args...)
+	if r.txn.s.cfg.ErrorCode(err) == codeDuplicate {
 		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
 	}
 	return err

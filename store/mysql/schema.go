@@ -72,7 +72,11 @@ const (
 // Migrate brings the schema to a version: Latest or an earlier one (0 removes everything, messages too). It returns what it did,
 // e.g. "up 0001_outbox". Any number of processes may call it at once. MySQL commits each schema change separately, so an
 // interrupted migration is half done; every statement can be repeated, and the next call of Migrate continues. After an
-// interrupted down migration, it only goes down. Errors: ErrSchemaNewer, ErrUnsuitable, and those of the server.
+// interrupted down migration, it only goes down.
+//
+// A statement waits up to 3 s for a lock of another transaction; so long do others wait behind it. Then Migrate repeats it every 5 s,
+// until the context's deadline, or for a minute if it has none. Errors: ErrSchemaNewer, ErrUnsuitable, store.ErrInUse, which names
+// the open transactions, and those of the server.
 func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string, err error) {
 	s, err := open(ctx, db, cfg)
 	if err != nil {
@@ -86,7 +90,7 @@ func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string
 	if err != nil {
 		return nil, s.cfg.explain("migrate", err)
 	}
-	defer conn.Close()
+	defer discard(conn) // with its settings
 	t := txn{s: s, on: conn}
 	var locked sql.Null[int]
 	if err := t.get(ctx, migrationLockSQL, []any{s.cfg.Prefix}, &locked); err != nil {
@@ -99,12 +103,15 @@ func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string
 		var unlocked sql.Null[int]
 		err = errors.Join(err, t.get(context.WithoutCancel(ctx), migrationUnlockSQL, []any{s.cfg.Prefix}, &unlocked))
 	}()
+	if _, err := conn.ExecContext(ctx, limitLocksSQL); err != nil {
+		return nil, s.cfg.explain("migrate", err)
+	}
 	done, err = t.migrate(ctx, set, to)
 	return done, s.cfg.explain("migrate", err)
 }
 
 func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []string, err error) {
-	if _, err := t.exec(ctx, createVersionsSQL); err != nil {
+	if err := t.patiently(ctx, createVersionsSQL); err != nil {
 		return nil, err
 	}
 	applied, err := t.versions(ctx)
@@ -119,30 +126,35 @@ func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []stri
 		return nil, err
 	}
 	for _, step := range steps {
-		if step.Down {
-			if _, err := t.exec(ctx, beginDownSQL, step.Version); err != nil {
-				return done, fmt.Errorf("%s: %w", step, err)
-			}
-		}
-		for _, statement := range statements(step.SQL) {
-			if _, err := t.on.ExecContext(ctx, statement); err != nil {
-				return done, fmt.Errorf("%s: %w", step, err)
-			}
-		}
-		if step.Down {
-			_, err = t.exec(ctx, recordDownSQL, step.Version)
-		} else {
-			_, err = t.exec(ctx, recordUpSQL, step.Version, step.Name)
-		}
-		if err != nil {
+		if err := t.step(ctx, step); err != nil {
 			return done, fmt.Errorf("%s: %w", step, err)
 		}
 		done = append(done, step.String())
 	}
 	if to == 0 {
-		_, err = t.exec(ctx, dropVersionsSQL)
+		err = t.patiently(ctx, dropVersionsSQL)
 	}
 	return done, err
+}
+
+// step takes one step and records it.
+func (t txn) step(ctx context.Context, step migrate.Step) error {
+	if step.Down {
+		if _, err := t.exec(ctx, beginDownSQL, step.Version); err != nil {
+			return err
+		}
+	}
+	for _, statement := range statements(step.SQL) {
+		if err := t.patiently(ctx, statement); err != nil {
+			return err
+		}
+	}
+	if step.Down {
+		_, err := t.exec(ctx, recordDownSQL, step.Version)
+		return err
+	}
+	_, err := t.exec(ctx, recordUpSQL, step.Version, step.Name)
+	return err
 }
 
 // statements splits a migration at its empty lines, since drivers take one statement at a time. It leaves out parts that contain
@@ -191,7 +203,7 @@ func PrintMigrations(cfg Config) (string, error) {
 	}
 	names := expander(cfg.Prefix)
 	var b strings.Builder
-	fmt.Fprintf(&b, "DELIMITER ;;\n\n%s;;\n", names.Replace(createVersionsSQL))
+	fmt.Fprintf(&b, "DELIMITER ;;\n\n%s;;\n\n%s;;\n\n%s;;\n", keepLimitsSQL, limitLocksSQL, names.Replace(createVersionsSQL))
 	for _, m := range set.All() {
 		fmt.Fprintf(&b, "\n-- %04d_%s\n", m.Version, m.Name)
 		for _, statement := range statements(m.Up) {
@@ -199,7 +211,7 @@ func PrintMigrations(cfg Config) (string, error) {
 		}
 		fmt.Fprintf(&b, "\n%s;;\n", render(names.Replace(recordUpSQL), []any{m.Version, m.Name}))
 	}
-	b.WriteString("\nDELIMITER ;\n")
+	fmt.Fprintf(&b, "\n%s;;\n\nDELIMITER ;\n", restoreLimitsSQL)
 	return b.String(), nil
 }
 
@@ -207,7 +219,7 @@ func PrintMigrations(cfg Config) (string, error) {
 type MigrationScript = migrate.Script
 
 // MigrationScripts returns all migrations, in order, with the records that Migrate makes, for tools that run the migrations of the
-// whole service. The table of incarnations is in memory, as in PrintMigrations.
+// whole service. A statement fails if it does not get a lock within 3 s. The table of incarnations is in memory, as in PrintMigrations.
 func MigrationScripts(cfg Config) ([]MigrationScript, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -221,15 +233,15 @@ func MigrationScripts(cfg Config) ([]MigrationScript, error) {
 	record := func(text string, values ...any) string { return render(names.Replace(text), values) }
 	var out []MigrationScript
 	for _, m := range set.All() {
-		s := MigrationScript{Version: m.Version, Name: m.Name, Delimited: true}
+		s := MigrationScript{Version: m.Version, Name: m.Name, Delimited: true, Up: []string{keepLimitsSQL, limitLocksSQL}}
 		if m.Version == 1 {
-			s.Up = []string{names.Replace(createVersionsSQL)}
+			s.Up = append(s.Up, names.Replace(createVersionsSQL))
 		}
 		for _, text := range statements(m.Up) {
 			s.Up = append(s.Up, strings.TrimSuffix(text, ";"))
 		}
-		s.Up = append(s.Up, record(recordUpSQL, m.Version, m.Name))
-		s.Down = []string{record(beginDownSQL, m.Version)}
+		s.Up = append(s.Up, record(recordUpSQL, m.Version, m.Name), restoreLimitsSQL)
+		s.Down = []string{keepLimitsSQL, limitLocksSQL, record(beginDownSQL, m.Version)}
 		for _, text := range statements(m.Down) {
 			s.Down = append(s.Down, strings.TrimSuffix(text, ";"))
 		}
@@ -237,6 +249,7 @@ func MigrationScripts(cfg Config) ([]MigrationScript, error) {
 		if m.Version == 1 {
 			s.Down = append(s.Down, names.Replace(dropVersionsSQL))
 		}
+		s.Down = append(s.Down, restoreLimitsSQL)
 		out = append(out, s)
 	}
 	return out, nil

@@ -100,7 +100,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req
 	if err != nil {
 		return nil, err
 	}
-	a := acquisition{store: s, relay: name, kind: req.Kind, owner: owner, ttl: req.TTL, partitions: n}
+	a := acquisition{store: s, relay: name, kind: req.Kind, owner: owner, ttl: req.TTL, partitions: n, maxHeld: req.MaxHeld}
 	if a.topics, err = stored.Topics(owner.Topics); err != nil {
 		return nil, err
 	}
@@ -151,6 +151,7 @@ type acquisition struct {
 	numbers    []int16
 	tokens     []string
 	resume     []bool
+	maxHeld    int
 	leases     []store.Lease
 	refused    bool // another process is granting
 }
@@ -165,7 +166,7 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 			b.Queue(s.sql.restoreLeases, a.relay, a.numbers)
 			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions, string(a.kind))
 			b.Queue(s.sql.latest, a.relay, a.numbers)
-			b.Queue(s.sql.parkedState, a.relay, a.numbers, make([]*int64, len(a.numbers)))
+			b.Queue(s.sql.parkedState, a.relay, a.numbers, make([]*int64, len(a.numbers)), stored.HeldLimit(a.maxHeld))
 			b.Queue(s.sql.filters)
 		})
 		if err != nil {
@@ -229,6 +230,7 @@ func (a *acquisition) read(results pgx.BatchResults) (known bool, err error) {
 	for _, n := range a.numbers {
 		if l := gained[int(n)]; l != nil {
 			l.Filter = filter
+			stored.CutHeld(&l.Parked, a.maxHeld)
 			a.leases = append(a.leases, *l)
 		}
 	}

@@ -111,7 +111,7 @@ func (c checker) clock(ctx context.Context) (now time.Time, err error) {
 
 // version does not need a schema that this program can use.
 func (c checker) version(ctx context.Context) ([]doctor.Finding, error) {
-	m := migrator{c.s.migrations, c.s.names}
+	m := migrator{set: c.s.migrations, names: c.s.names}
 	applied, err := m.applied(ctx, c.s.pool)
 	if err != nil {
 		return nil, err

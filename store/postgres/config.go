@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"regexp"
 	"time"
+
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // The defaults of a Config.
@@ -57,6 +59,7 @@ type Config struct {
 	segmentSpan int64 // numbers per new segment; tests use fewer
 	files       fs.FS // the migrations; tests add some
 	adoption    adoptionConfig
+	patience    stored.Patience // of Migrate; tests wait less
 }
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)

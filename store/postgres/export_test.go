@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/doctor"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -36,6 +37,15 @@ func (c Config) Newer(up, down string) (Config, error) {
 	c.files = files
 	return c, nil
 }
+
+// Impatient returns c for a Migrate that waits only that long for a lock.
+func (c Config) Impatient(lock, pause time.Duration) Config {
+	c.patience = stored.Patience{Lock: lock, Pause: pause, Total: pause + 2*lock}
+	return c
+}
+
+// LockedBy returns the tables that a step locks first.
+func LockedBy(s MigrationStep) []string { return lockedBy([]MigrationStep{s}) }
 
 // ExplainFetch runs a fetch and returns its plan: made for its parameters or, as in production, for any.
 func (s *Store) ExplainFetch(ctx context.Context, req store.FetchRequest, generic bool) (string, error) {

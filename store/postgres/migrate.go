@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -16,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postrider/postrider/internal/migrate"
+	"github.com/postrider/postrider/internal/stored"
+	"github.com/postrider/postrider/store"
 )
 
 //go:embed migrations
@@ -58,7 +61,11 @@ const createMigrationsSQL = `create table if not exists {migrations} (
 
 // addWindowSQL upgrades a record from before programs checked these columns; without a value, the migration's own version
 // applies.
-const addWindowSQL = `alter table {migrations} add column if not exists oldest_program integer, add column if not exists oldest_publisher integer`
+const addWindowSQL = `do $$ begin
+	if not exists (select from pg_attribute where attrelid = '{migrations}'::regclass and attname = 'oldest_publisher') then
+		alter table {migrations} add column oldest_program integer, add column oldest_publisher integer;
+	end if;
+end $$`
 
 // safePathSQL makes migrations call only functions and operators of PostgreSQL itself; see qualify.
 const safePathSQL = `set local search_path = pg_catalog, pg_temp`
@@ -67,7 +74,12 @@ const safePathSQL = `set local search_path = pg_catalog, pg_temp`
 // schema with everything in it. All steps are one transaction. Any number of processes may call it at once: an advisory lock,
 // held until the transaction ends, lets one work while the others wait and then find nothing left to do.
 //
-// The database schema (Config.Schema) must exist, and the role needs the right to create tables in it. Errors: ErrSchemaNewer.
+// Migrate first locks the tables that the steps change, those of publishers last. It waits up to 3 s for each lock; so long do others
+// wait behind it. Without a lock, it changes nothing and tries again after 5 s, until the context's deadline, or for a minute if it has
+// none. The error then names the sessions that hold the locks.
+//
+// The database schema (Config.Schema) must exist, and the role needs the right to create tables in it. Errors: ErrSchemaNewer,
+// store.ErrInUse.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, c Config, target int) ([]MigrationStep, error) {
 	return migrateOn(ctx, pgxPool{pool}, c, target)
 }
@@ -83,14 +95,24 @@ func migrateOn(ctx context.Context, pool pool, c Config, target int) ([]Migratio
 		return nil, err
 	}
 	var steps []MigrationStep
-	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		steps, err = m.migrate(ctx, tx, target)
-		return err
-	})
+	var tables []string
+	attempt := func() error {
+		return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if steps, err = m.plan(ctx, tx, target); err != nil || len(steps) == 0 {
+				return err
+			}
+			tables = lockedBy(steps)
+			return m.migrate(ctx, tx, steps, tables)
+		})
+	}
+	err = m.patience.Try(ctx, attempt, busy, func(ctx context.Context) ([]string, error) { return m.holders(ctx, pool, tables) })
 	if code(err) == invalidSchemaName {
 		schema := c.withDefaults().Schema
 		return nil, fmt.Errorf("migrate: there is no schema %s in the database; make it first, as the owner of the database: create schema %[1]s: %w",
 			schema, err)
+	}
+	if errors.Is(err, store.ErrInUse) {
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	if err != nil {
 		return nil, translate("migrate", err)
@@ -123,7 +145,7 @@ func PrintMigrations(w io.Writer, c Config) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "begin;\n%s;\n\n%s;\n", safePathSQL, m.names.expand(createMigrationsSQL))
+	fmt.Fprintf(&b, "begin;\n%s;\n%s;\n\n%s;\n", safePathSQL, m.limitSQL(), m.names.expand(createMigrationsSQL))
 	for _, s := range steps {
 		fmt.Fprintf(&b, "\n-- %s\n%s%s;\n", s, s.SQL, m.record(s))
 	}
@@ -142,7 +164,7 @@ const (
 )
 
 // MigrationScripts returns all migrations, in order, with the records that Migrate makes, for tools that run the migrations of the
-// whole service.
+// whole service. Each takes its locks first, as Migrate does, and fails if it does not get one within 3 s.
 func MigrationScripts(c Config) ([]MigrationScript, error) {
 	m, err := newMigrator(c)
 	if err != nil {
@@ -157,7 +179,11 @@ func MigrationScripts(c Config) ([]MigrationScript, error) {
 			before, after = m.names.expand(createMigrationsSQL)+";\n\n", ";\n\ndrop table "+m.names.migrations
 		}
 		script := func(text string) []string {
-			return []string{keepPathSQL + ";\n" + safePathSQL + ";\n\n" + text + ";\n" + restorePathSQL}
+			head := keepPathSQL + ";\n" + safePathSQL + ";\n" + m.limitSQL() + ";\n"
+			if tables := lockedBy([]migrate.Step{{SQL: text}}); len(tables) > 0 {
+				head += m.names.lockSQL(tables) + ";\n"
+			}
+			return []string{head + "\n" + text + ";\n" + restorePathSQL}
 		}
 		out = append(out, MigrationScript{Version: v.Version, Name: v.Name, Begin: "begin", End: "commit",
 			Up: script(before + v.Up + m.record(up)), Down: script(v.Down + m.record(down) + after)})
@@ -166,8 +192,9 @@ func MigrationScripts(c Config) ([]MigrationScript, error) {
 }
 
 type migrator struct {
-	set   *migrate.Set
-	names names
+	set      *migrate.Set
+	names    names
+	patience stored.Patience
 }
 
 func newMigrator(c Config) (*migrator, error) {
@@ -179,10 +206,11 @@ func newMigrator(c Config) (*migrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &migrator{set: set, names: newNames(c)}, nil
+	return &migrator{set: set, names: newNames(c), patience: cmp.Or(c.patience, stored.DefaultPatience)}, nil
 }
 
-func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]MigrationStep, error) {
+// plan waits for other programs that migrate, and returns the steps that are left.
+func (m *migrator) plan(ctx context.Context, tx pgx.Tx, target int) ([]MigrationStep, error) {
 	// Two prefixes may hash to the same lock, which costs a short wait.
 	if _, err := tx.Exec(ctx, safePathSQL); err != nil {
 		return nil, err
@@ -195,22 +223,26 @@ func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, target int) ([]Migrat
 	if err != nil {
 		return nil, err
 	}
-	steps, err := m.set.Plan(version(applied), target)
-	if err != nil || len(steps) == 0 {
-		return nil, err
+	return m.set.Plan(version(applied), target)
+}
+
+// migrate locks the tables and takes the steps.
+func (m *migrator) migrate(ctx context.Context, tx pgx.Tx, steps []MigrationStep, tables []string) error {
+	if err := script(ctx, tx.Conn(), m.limitSQL()+";"+m.names.expand(createMigrationsSQL+";"+addWindowSQL)); err != nil {
+		return err
 	}
-	if err := script(ctx, tx.Conn(), m.names.expand(createMigrationsSQL+";"+addWindowSQL)); err != nil {
-		return nil, err
+	if err := m.lockTables(ctx, tx, tables); err != nil {
+		return err
 	}
 	for _, s := range steps {
 		if err := script(ctx, tx.Conn(), s.SQL+m.record(s)); err != nil {
-			return nil, fmt.Errorf("%s: %w", s, err)
+			return fmt.Errorf("%s: %w", s, err)
 		}
 	}
 	if last := steps[len(steps)-1]; last.Down && last.Version == 1 {
-		return steps, script(ctx, tx.Conn(), "drop table "+m.names.migrations)
+		return script(ctx, tx.Conn(), "drop table "+m.names.migrations)
 	}
-	return steps, nil
+	return nil
 }
 
 func (m *migrator) record(s migrate.Step) string {

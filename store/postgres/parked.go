@@ -66,7 +66,7 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// parkedStateSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor). A row has a key or a sequence; a consumer has
+// parkedStateSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor); $4 held keys of each partition. A row has a key or a sequence; a consumer has
 // no sequences. Of the rows at or before the position, only those late to the stored cursor are looked up, by the index
 // (xid, seq): see fetchSQL.
 const parkedStateSQL = `
@@ -79,7 +79,7 @@ with at as materialized (
 		from {cursors} c where c.relay = $1::text and c.partition = a.partition order by c.n desc limit 1) as c on true
 )
 select a.partition::int4, h.key, null::int8 as seq from at a cross join lateral (
-	select key from {held} h where h.relay = $1::text and h.partition = a.partition offset 0) as h
+	select key from {held} h where h.relay = $1::text and h.partition = a.partition order by key limit $4::int8) as h
 union all
 (select a.partition::int4, null, p.seq from at a cross join lateral (
 	select seq from {parked} p where p.relay = $1::text and p.partition = a.partition and p.seq > a.position offset 0) as p
@@ -103,13 +103,13 @@ where c.stored > 0 and c.reads and (
 order by 1, 2, 3`
 
 // LoadParked implements store.Log.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
 	if _, err := s.open(ctx); err != nil {
 		return store.ParkedState{}, err
 	}
 	var out store.ParkedState
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.parkedState, name, []int16{int16(partition)}, []int64{position})
+		b.Queue(s.sql.parkedState, name, []int16{int16(partition)}, []int64{position}, stored.HeldLimit(maxHeld))
 	})
 	if err != nil {
 		return out, translate("read what is parked", err)
@@ -118,6 +118,7 @@ func (s *Store) LoadParked(ctx context.Context, name string, partition int, posi
 	rows, err := results.Query()
 	if err == nil {
 		err = readParkedState(rows, func(int) *store.ParkedState { return &out })
+		stored.CutHeld(&out, maxHeld)
 	}
 	return out, translate("read what is parked", err)
 }

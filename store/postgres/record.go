@@ -19,6 +19,10 @@ where kind = $1::text and ($2::text = '' or id = $2::text) and ($3::text = '' or
 	and (expires_at is null or expires_at > clock_timestamp()) order by id collate "C" desc limit $4::int8`
 	addRecordSQL = `insert into {table} (kind, id, expires_at, body)
 values ($1::text, $2::text, $3::timestamptz, $4::bytea) on conflict do nothing`
+	// replaceRecordSQL adds a record, also in the place of one that has expired.
+	replaceRecordSQL = `insert into {table} as r (kind, id, expires_at, body)
+values ($1::text, $2::text, $3::timestamptz, $4::bytea) on conflict (kind, id) do update
+set rev = 1, at = clock_timestamp(), expires_at = excluded.expires_at, body = excluded.body where r.expires_at <= clock_timestamp()`
 	changeRecordSQL = `update {table} set rev = rev + 1, at = clock_timestamp(), expires_at = $3::timestamptz, body = $4::bytea
 where kind = $1::text and id = $2::text and rev = $5::int8`
 	removeExpiredSQL = `delete from {table} where kind = $1::text and expires_at <= clock_timestamp()`
@@ -46,10 +50,12 @@ func (r records) ListRecords(ctx context.Context, q store.RecordQuery) (out []st
 
 // PutRecord implements store.Writer.
 func (r records) PutRecord(ctx context.Context, rec store.Record) error {
-	text, args := addRecordSQL, []any{rec.Kind, rec.ID, orNull(rec.Expires), rec.Body}
+	text, args := replaceRecordSQL, []any{rec.Kind, rec.ID, orNull(rec.Expires), rec.Body}
 	switch {
 	case rec.Rev > 0:
 		text, args = changeRecordSQL, append(args, rec.Rev)
+	case rec.Table == store.AuditRecords: // nobody may change the audit
+		text = addRecordSQL
 	case !rec.Expires.IsZero():
 		if err := r.exec(ctx, inTable(removeExpiredSQL, rec.Table), rec.Kind); err != nil {
 			return err

@@ -153,30 +153,31 @@ func list[T any](values []T) string {
 }
 
 const (
-	heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key`
+	heldKeysSQL = `SELECT key FROM {prefix}held WHERE relay = ? AND partition = ? ORDER BY key LIMIT ?`
 	// parkedSequencesSQL returns nothing for a consumer.
 	parkedSequencesSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + `
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + ` ORDER BY seq`
 )
 
 // LoadParked implements store.Log.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64) (store.ParkedState, error) {
+func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
 	var out store.ParkedState
 	err := s.read(ctx, "load parked", func(t txn) (err error) {
 		if err := s.checkPartition(partition); err != nil {
 			return err
 		}
-		out, err = t.parkedIn(ctx, name, partition, position)
+		out, err = t.parkedIn(ctx, name, partition, position, maxHeld)
 		return err
 	})
 	return out, err
 }
 
 // parkedIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
-func (t txn) parkedIn(ctx context.Context, name string, partition int, position int64) (out store.ParkedState, err error) {
-	if out.Keys, err = stored.Column[string](ctx, t.query, heldKeysSQL, name, partition); err != nil {
+func (t txn) parkedIn(ctx context.Context, name string, partition int, position int64, maxHeld int) (out store.ParkedState, err error) {
+	if out.Keys, err = stored.Column[string](ctx, t.query, heldKeysSQL, name, partition, stored.HeldLimit(maxHeld)); err != nil {
 		return out, err
 	}
+	stored.CutHeld(&out, maxHeld)
 	out.Sequences, err = stored.Column[int64](ctx, t.query, parkedSequencesSQL, name, partition, position)
 	return out, err
 }

@@ -104,7 +104,7 @@ func (s *Store) Acquire(ctx context.Context, name string, owner store.Owner, req
 			return err
 		}
 		for _, c := range req.Claims {
-			l, granted, err := t.acquire(ctx, name, owner, c, lostIsFree || c.Resume)
+			l, granted, err := t.acquire(ctx, name, owner, c, req.MaxHeld, lostIsFree || c.Resume)
 			if err != nil {
 				return err
 			}
@@ -133,7 +133,7 @@ func (t txn) begin(ctx context.Context, name string, want store.Kind, fromNow bo
 }
 
 // acquire grants one lease if it is free.
-func (t txn) acquire(ctx context.Context, name string, owner store.Owner, c store.LeaseClaim, lostIsFree bool) (l store.Lease, granted bool, err error) {
+func (t txn) acquire(ctx context.Context, name string, owner store.Owner, c store.LeaseClaim, maxHeld int, lostIsFree bool) (l store.Lease, granted bool, err error) {
 	if err := t.s.checkPartition(c.Partition); err != nil {
 		return l, false, err
 	}
@@ -147,7 +147,7 @@ func (t txn) acquire(ctx context.Context, name string, owner store.Owner, c stor
 		return l, false, nil
 	}
 	if err == nil {
-		l.Parked, err = t.parkedIn(ctx, name, c.Partition, l.Cursor.Position)
+		l.Parked, err = t.parkedIn(ctx, name, c.Partition, l.Cursor.Position, maxHeld)
 	}
 	return l, err == nil, err
 }

@@ -15,7 +15,9 @@ const (
 	// listRecordsSQL: ?1 kind, ?2 ID or '', ?3 before or '', ?4 now, ?5 rows.
 	listRecordsSQL = `SELECT id, rev, at, expires_at, body FROM {table} WHERE kind = ?1 AND (?2 = '' OR id = ?2) AND (?3 = '' OR id < ?3)
 		AND (expires_at IS NULL OR expires_at > ?4) ORDER BY id DESC LIMIT ?5`
-	addRecordSQL     = `INSERT INTO {table} (kind, id, at, expires_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	// replaceRecordSQL adds a record, also in the place of one that has expired.
+	replaceRecordSQL = `INSERT INTO {table} AS r (kind, id, at, expires_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, id) DO UPDATE
+		SET rev = 1, at = excluded.at, expires_at = excluded.expires_at, body = excluded.body WHERE r.expires_at <= excluded.at`
 	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = ?3, expires_at = ?4, body = ?5 WHERE kind = ?1 AND id = ?2 AND rev = ?6`
 	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= ?`
 )
@@ -32,7 +34,7 @@ func (r records) ListRecords(ctx context.Context, q store.RecordQuery) ([]store.
 // PutRecord implements store.Writer.
 func (r records) PutRecord(ctx context.Context, rec store.Record) error {
 	expires := sql.Null[int64]{V: micro(rec.Expires), Valid: !rec.Expires.IsZero()}
-	text, args := addRecordSQL, []any{rec.Kind, rec.ID, r.now, expires, rec.Body}
+	text, args := replaceRecordSQL, []any{rec.Kind, rec.ID, r.now, expires, rec.Body}
 	switch {
 	case rec.Rev > 0:
 		text, args = changeRecordSQL, append(args, rec.Rev)

@@ -159,7 +159,7 @@ func repartitionMovesDead(e *env) {
 		}
 		var parkedFrom []string
 		for _, l := range e.deadLetters(store.DeadFilter{State: store.DeadDiscarded}) {
-			of, err := e.LoadParked(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0)
+			of, err := e.LoadParked(e.ctx, "r", postrider.PartitionOf("", l.Message.ID, n), 0, 0)
 			if e.must(err, "parked state"); slices.Contains(of.Sequences, l.Message.Sequence) {
 				parkedFrom = append(parkedFrom, l.Message.ID)
 			}

@@ -24,7 +24,7 @@ var againTests = []test{
 
 func (w *worker) parkedFrom(key string, position int64) store.ParkedState {
 	w.t.Helper()
-	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position)
+	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position, 0)
 	w.must(err, "parked state")
 	return out
 }

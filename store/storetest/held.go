@@ -10,6 +10,7 @@ import (
 )
 
 var heldTests = []test{
+	{name: "LeaseBringsSoManyHeldKeys", run: leaseBringsSoManyHeldKeys, statements: true},
 	{name: "HeldKeysAreListedLongestHeldFirst", run: heldKeysAreListed, statements: true},
 	{name: "HeldKeysAreFoundAmongOthers", run: heldKeysAreFound, statements: true},
 	{name: "HeldKeysAreFoundUnderLeases", run: foundHeldNeedsLeases, statements: true},

@@ -13,6 +13,7 @@ var recordTests = []test{
 	{name: "RecordsAreKeptByRevision", run: recordRevisions},
 	{name: "RecordsOfAKindAreListedNewestFirst", run: recordLists},
 	{name: "RecordsExpire", run: recordsExpire},
+	{name: "AnExpiredRecordIsReplaced", run: expiredRecordIsReplaced, statements: true},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "OneOfTwoFirstRevisionsIsRefused", run: firstRevisionRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
@@ -96,6 +97,28 @@ func recordsExpire(e *env) {
 	e.must(e.putRecord(r), "add another one in its place")
 	if got := e.listRecords(q); len(got) != 1 || got[0].Rev != 1 || got[0].Expires.Sub(r.Expires).Abs() > time.Millisecond {
 		e.t.Errorf("%+v", got)
+	}
+}
+
+// expiredRecordIsReplaced: also by one that does not expire, whose putting removes no others.
+func expiredRecordIsReplaced(e *env) {
+	for _, table := range []store.RecordTable{store.WorkRecords, store.AuthRecords} {
+		for name, ends := range map[string]time.Time{"never": {}, "later": time.Now().Add(time.Hour)} {
+			r := store.Record{Table: table, Kind: "pause", ID: name, Body: []byte("old")}
+			e.must(e.putRecord(r), "add")
+			old := r
+			old.Rev, old.Expires = 1, time.Now().Add(-time.Hour)
+			e.must(e.putRecord(old), "end it")
+			r.Expires, r.Body = ends, []byte("new")
+			e.must(e.putRecord(r), "add another one in its place")
+			got := e.listRecords(store.RecordQuery{Table: table, Kind: r.Kind, ID: r.ID, Limit: 10})
+			if len(got) != 1 || got[0].Rev != 1 || string(got[0].Body) != "new" || got[0].Expires.IsZero() != ends.IsZero() || time.Since(got[0].At) > time.Hour {
+				e.t.Fatalf("%s, it ends %s: %+v", table, name, got)
+			}
+			if err := e.putRecord(r); !errors.Is(err, store.ErrRecordChanged) {
+				e.t.Errorf("%s, it ends %s: the next one in its place, while it is there: %v", table, name, err)
+			}
+		}
 	}
 }
 

@@ -308,7 +308,7 @@ func anotherProcessSeesEverything(e *env) {
 	}
 	w = other.worker("r", "b")
 	e.wantSet("fetched by the other process", recordIDs(w.drain()), second)
-	parkedFrom, err := other.LoadParked(e.ctx, "r", p, 0)
+	parkedFrom, err := other.LoadParked(e.ctx, "r", p, 0, 0)
 	e.must(err, "parked state")
 	e.wantIDs("held keys that the other process sees", parkedFrom.Keys, []string{"held"})
 	due := w.due()

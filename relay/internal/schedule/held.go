@@ -125,10 +125,16 @@ func (s *Schedule[M]) unloadHeld(keep *heldKey) {
 			}
 		}
 	}
+	s.unloading()
+	s.heldLimit = max(s.cfg.MaxHeld+1, s.heldKeys+s.cfg.MaxHeld/4)
+}
+
+// unloading says, once, that more keys are held than memory takes.
+func (s *Schedule[M]) unloading() {
 	if s.heldLimit == s.cfg.MaxHeld {
 		s.cfg.Unloading()
+		s.heldLimit = s.cfg.MaxHeld + 1
 	}
-	s.heldLimit = max(s.cfg.MaxHeld+1, s.heldKeys+s.cfg.MaxHeld/4)
 }
 
 // PrepareDecision stops the work on a key, and reports whether an operator's decision about it can be applied now: no call on

@@ -89,6 +89,9 @@ func (w *world) covers(c store.Cursor, seq int64) bool {
 func (w *world) lease() {
 	l := &store.Lease{Cursor: w.db.cursor, Settled: w.db.number}
 	l.Parked.Keys = slices.Sorted(maps.Keys(w.db.held))
+	if l.Parked.More = len(l.Parked.Keys) > w.cfg.MaxHeld; l.Parked.More { // as relay.acquireRequest asks for
+		l.Parked.Keys = l.Parked.Keys[:w.cfg.MaxHeld]
+	}
 	for seq := int64(1); seq <= int64(len(w.keys)); seq++ {
 		_, parked := w.db.parked[seq]
 		if _, dead := w.db.dead[seq]; (parked || dead) && !w.covers(w.db.cursor, seq) {

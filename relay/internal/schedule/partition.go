@@ -83,6 +83,10 @@ func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 		p.tx = &txQueue[M]{queue: queue[M]{partition: p}, working: make(map[string]struct{})}
 	}
 	s.partitions[l.Partition] = p
+	if l.Parked.More {
+		p.partial = true
+		s.unloading()
+	}
 	for _, key := range l.Parked.Keys {
 		p.hold(key)
 	}

@@ -76,6 +76,14 @@ var scenarios = map[string]*scenario{
 		cfg: config(func(c *Config) { c.MaxHeld, c.Unloading = 1, func() {} }), keys: []string{"a", "b", "a"},
 		commits: inOrder, visible: []int{2, 3}, calls: 1, room: 1, failures: 2,
 	},
+	"more held keys than a lease brings": {
+		cfg: config(func(c *Config) { c.MaxHeld, c.Unloading = 1, func() {} }), keys: []string{"a", "b", "b"},
+		commits: inOrder, visible: []int{2, 3}, calls: 1, room: 1, failures: 2, losses: 1,
+	},
+	"more held keys than a lease brings, decisions": {
+		cfg: config(func(c *Config) { c.HoldOnDead, c.MaxHeld, c.Unloading = true, 1, func() {} }), keys: []string{"a", "b", "b"},
+		commits: inOrder, visible: []int{2, 3}, calls: 1, room: 1, failures: 2, losses: 1, decisions: 1, large: true,
+	},
 	"slow": {
 		cfg: config(nil), keys: []string{"a", "", "a"}, commits: inOrder, visible: []int{3}, delayed: map[int64]bool{2: true},
 		calls: 2, room: 1, failures: 1, slow: 1,
@@ -91,6 +99,10 @@ var scenarios = map[string]*scenario{
 	"transactions": {
 		cfg: transactions(nil), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{2, 3},
 		calls: 2, room: 1, failures: 1, losses: 1,
+	},
+	"transactions, more held keys than a lease brings": {
+		cfg: transactions(func(c *Config) { c.MaxHeld, c.Unloading = 1, func() {} }), keys: []string{"a", "b", "b"},
+		commits: inOrder, visible: []int{2, 3}, calls: 1, room: 1, failures: 2, losses: 1,
 	},
 	"transactions, delayed": {
 		cfg: transactions(nil), keys: []string{"a", "b", "a"}, commits: inOrder, visible: []int{2, 3}, delayed: map[int64]bool{2: true},

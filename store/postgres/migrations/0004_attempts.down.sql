@@ -1,1 +1,2 @@
+-- locks: attempts
 drop table {prefix}attempts;

@@ -1,3 +1,4 @@
+-- locks: dead, dead_edits, redrives
 drop table {prefix}redrives;
 drop table {prefix}dead_edits;
 drop index {prefix}dead_id;

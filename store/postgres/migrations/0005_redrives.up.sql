@@ -1,3 +1,4 @@
+-- locks: dead
 -- What was missing to repair dead letters.
 alter table {prefix}dead
     add column fingerprint text not null default '', -- of the cause; '' until somebody asks for it: the program computes it

@@ -1,3 +1,4 @@
+-- locks: redrives
 update {prefix}redrives set state = 'cancelled', cancelled_by = 'postrider' where state = 'failed';
 alter table {prefix}redrives
     drop column failures, drop column cause,

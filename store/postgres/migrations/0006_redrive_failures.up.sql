@@ -1,3 +1,4 @@
+-- locks: redrives
 -- A redrive whose steps keep failing says why, and ends.
 alter table {prefix}redrives
     add column failures integer not null default 0, -- steps that have failed since one succeeded

@@ -1,3 +1,4 @@
+-- locks: cursors, decisions, incarnations, leases, parked, relay_partitions, relays, meta
 drop table {prefix}decisions;
 drop index {prefix}parked_id;
 alter table {prefix}cursors drop column content;

@@ -1,5 +1,6 @@
 -- oldest program: 7
 -- oldest publisher: 6
+-- locks: cursors, leases, parked, relays, meta
 -- Where a relay or consumer has begun: one row for each of its partitions, for as long as it is known.
 create table {prefix}relay_partitions (
     relay     text not null,

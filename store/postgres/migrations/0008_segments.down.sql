@@ -1,9 +1,6 @@
+-- locks: log
 -- The log is partitioned by created_at again. All that is there goes into the default segment.
--- It rewrites the log in one transaction: nobody can publish or fetch meanwhile. It gives up when it does not get the lock within
--- 3 s, so that publishers do not wait behind it for a transaction that stays open.
-set local lock_timeout = '3s';
-lock table {prefix}log in access exclusive mode;
-set local lock_timeout to default;
+-- It rewrites the log in one transaction: nobody can publish or fetch meanwhile.
 alter table {prefix}log rename to {prefixname}log_before;
 alter sequence {prefix}log_seq_seq rename to {prefixname}log_before_seq_seq;
 alter index {prefix}log_fresh rename to {prefixname}log_before_fresh;

@@ -1,5 +1,6 @@
 -- oldest program: 9
 -- oldest publisher: 6
+-- locks: watermark_moves
 -- What the log itself said of the message at a watermark, and which messages a move consumed. The moves that are kept are now
 -- the last 1,000 (inbox.RememberedMoves); move n+1 deletes move n-999.
 alter table {prefix}watermark_moves

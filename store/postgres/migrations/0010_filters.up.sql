@@ -1,3 +1,4 @@
+-- locks: relays
 -- The filters of topics that processes of a relay have registered. A relay's generations count from 1.
 create table {prefix}relay_filters (
     relay         text not null,

@@ -1,1 +1,2 @@
+-- locks: relay_partitions
 alter table {prefix}relay_partitions drop column kind;

@@ -1,5 +1,6 @@
 -- oldest program: 10
 -- oldest publisher: 6
+-- locks: decisions, held, parked
 -- A decision about a parked message that waits by itself has the message's sequence, and its key; 0: it is about a held key.
 -- Relays of programs of versions 10 to 13 refuse the former.
 alter table {prefix}decisions add column seq bigint not null default 0;

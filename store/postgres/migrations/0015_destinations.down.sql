@@ -1,1 +1,2 @@
+-- locks: relays
 alter table {prefix}relays drop column destination;

@@ -1,2 +1,3 @@
+-- locks: audit, auth
 drop table {prefix}audit;
 drop table {prefix}auth;
