@@ -1,1 +1,2 @@
+-- locks: saga_records
 alter table {prefix}saga_records drop column schema_version;
