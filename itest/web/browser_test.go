@@ -74,6 +74,23 @@ func serve(t *testing.T, hostile bool) site {
 	return site{shop, service, server.URL}
 }
 
+// steps runs steps one after the other. A page replaces its content while it shows something new, so the element that a step has found may
+// be gone before it is used: then the step looks again.
+func steps(ctx context.Context, list ...chromedp.Action[chromedp.Void]) error {
+	for _, step := range list {
+		if _, err := chromedp.Run(ctx, func(ctx context.Context, t *chromedp.Target) (out chromedp.Void, err error) {
+			for {
+				if out, err = step(ctx, t); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Could not find node with given id") {
+					return out, err
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // browser starts Chromium.
 func browser(t *testing.T) context.Context {
 	t.Helper()
@@ -195,7 +212,7 @@ func axe(t *testing.T) string {
 // noBarriers checks the page that is open.
 func noBarriers(t *testing.T, ctx context.Context, axe, name string, width int64, scheme string) {
 	t.Helper()
-	must(t, chromedp.Do(ctx, chromedp.Evaluate[chromedp.Void](axe)))
+	must(t, steps(ctx, chromedp.Evaluate[chromedp.Void](axe)))
 	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](barriers, chromedp.EvalAwaitPromise))
 	if must(t, err); wrong != "" {
 		t.Errorf("%s at %d px, %s: %s", name, width, scheme, wrong)
@@ -214,7 +231,7 @@ func inScheme(scheme string) chromedp.Action[chromedp.Void] {
 
 func (s site) page(t *testing.T, ctx context.Context, hostile bool, name, path string, width int64, scheme string) {
 	t.Helper()
-	must(t, chromedp.Do(ctx, inScheme(scheme), chromedp.EmulateViewport(width, 900), chromedp.Navigate(s.url+path)))
+	must(t, steps(ctx, inScheme(scheme), chromedp.EmulateViewport(width, 900), chromedp.Navigate(s.url+path)))
 	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
 	must(t, err)
 	var picture []byte
@@ -234,18 +251,18 @@ func (s site) page(t *testing.T, ctx context.Context, hostile bool, name, path s
 func (s site) zoomed(t *testing.T, ctx context.Context, name, path string) {
 	t.Helper()
 	for _, width := range []int64{768, 1440} {
-		must(t, chromedp.Do(ctx, chromedp.EmulateViewport(width/2, 450, chromedp.EmulateScale(2)), chromedp.Navigate(s.url+path)))
+		must(t, steps(ctx, chromedp.EmulateViewport(width/2, 450, chromedp.EmulateScale(2)), chromedp.Navigate(s.url+path)))
 		wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
 		if must(t, err); wrong != "" {
 			t.Errorf("%s at %d px and 200%%: %s", name, width, wrong)
 		}
 	}
-	must(t, chromedp.Do(ctx, textSize(32), chromedp.EmulateViewport(1440, 900), chromedp.Navigate(s.url+path)))
+	must(t, steps(ctx, textSize(32), chromedp.EmulateViewport(1440, 900), chromedp.Navigate(s.url+path)))
 	wrong, err := chromedp.Run(ctx, chromedp.Evaluate[string](layout))
 	if must(t, err); wrong != "" {
 		t.Errorf("%s with text twice as large: %s", name, wrong)
 	}
-	must(t, chromedp.Do(ctx, textSize(16)))
+	must(t, steps(ctx, textSize(16)))
 }
 
 // textSize sets the size of text as in the settings of the browser.
@@ -268,7 +285,7 @@ func TestIncident(t *testing.T) {
 		{360, 1, "light"}, {360, 1, "dark"}, {768, 1, "light"}, {768, 1, "dark"}, {1440, 1, "light"}, {1440, 1, "dark"}, {1440, 2, "light"}, {768, 2, "dark"},
 	} {
 		s := serve(t, false)
-		must(t, chromedp.Do(ctx, inScheme(at.scheme), chromedp.EmulateViewport(at.width/at.zoom, 900/at.zoom, chromedp.EmulateScale(float64(at.zoom)))))
+		must(t, steps(ctx, inScheme(at.scheme), chromedp.EmulateViewport(at.width/at.zoom, 900/at.zoom, chromedp.EmulateScale(float64(at.zoom)))))
 		s.incident(t, ctx)
 	}
 }
@@ -276,14 +293,14 @@ func TestIncident(t *testing.T) {
 // incident goes from the problem on the overview to the redrive, and cancels it.
 func (s site) incident(t *testing.T, ctx context.Context) {
 	t.Helper()
-	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/"),
+	must(t, steps(ctx, chromedp.Navigate(s.url+"/"),
 		chromedp.Click(`//a[contains(., "Review 200")]`), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`),
 		chromedp.Click(`//button[contains(., "Review redrive of 200")]`), chromedp.WaitVisible(`#why`),
 		chromedp.SendKeys(`#why`, "receiver fixed"), chromedp.Click(`//button[contains(., "Redrive 200 dead letters in production")]`),
 		chromedp.WaitVisible(`//h1[contains(., "Redrive 1")]`)))
 	address, err := chromedp.Run(ctx, chromedp.Location())
 	must(t, err)
-	must(t, chromedp.Do(ctx,
+	must(t, steps(ctx,
 		chromedp.Click(`//button[contains(., "Cancel redrive")]`), chromedp.WaitVisible(`//h1[contains(., "was cancelled")]`),
 		chromedp.Navigate(s.url+"/activity")))
 	title, err := chromedp.Run(ctx, chromedp.Text("main"))
@@ -307,7 +324,7 @@ func TestKeyboard(t *testing.T) {
 	reach := func(name string) {
 		t.Helper()
 		for range 80 {
-			must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Tab)))
+			must(t, steps(ctx, chromedp.KeyEvent(kb.Tab)))
 			text, err := chromedp.Run(ctx, chromedp.Evaluate[string](focused))
 			must(t, err)
 			var at struct {
@@ -324,24 +341,24 @@ func TestKeyboard(t *testing.T) {
 		}
 		t.Fatalf("the key Tab does not lead to %s", name)
 	}
-	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1024, 800), chromedp.Navigate(s.url+"/")))
-	must(t, chromedp.Do(ctx, chromedp.KeyEvent("?"), chromedp.WaitVisible(`//h1[text()="Help"]`)))
-	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/"), chromedp.KeyEvent("/"), chromedp.KeyEvent("?")))
+	must(t, steps(ctx, chromedp.EmulateViewport(1024, 800), chromedp.Navigate(s.url+"/")))
+	must(t, steps(ctx, chromedp.KeyEvent("?"), chromedp.WaitVisible(`//h1[text()="Help"]`)))
+	must(t, steps(ctx, chromedp.Navigate(s.url+"/"), chromedp.KeyEvent("/"), chromedp.KeyEvent("?")))
 	typed, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.getElementById('q').value`))
 	must(t, err)
 	if !strings.HasSuffix(typed, "?") { // in a field, it is a character (chromedp types the / too, although the page has handled it)
 		t.Errorf("the search has %q", typed)
 	}
-	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/")))
+	must(t, steps(ctx, chromedp.Navigate(s.url+"/")))
 	reach("Review 200")
-	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`)))
+	must(t, steps(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "failed for this reason")]`)))
 	reach("Review redrive of 200")
-	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`#why`)))
+	must(t, steps(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`#why`)))
 	reach("1 message")
 	reach("Reason")
-	must(t, chromedp.Do(ctx, chromedp.KeyEvent("receiver fixed")))
+	must(t, steps(ctx, chromedp.KeyEvent("receiver fixed")))
 	reach("Redrive 200 dead letters")
-	must(t, chromedp.Do(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "Redrive 1")]`)))
+	must(t, steps(ctx, chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`//h1[contains(., "Redrive 1")]`)))
 }
 
 // TestSignIn: the link fills in the code, and the button signs in.
@@ -355,13 +372,13 @@ func TestSignIn(t *testing.T) {
 	t.Cleanup(server.Close)
 	code := handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
 	ctx := browser(t)
-	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(server.URL+"/dead"), chromedp.WaitVisible("#code")))
+	must(t, steps(ctx, chromedp.EmulateViewport(1440, 900), chromedp.Navigate(server.URL+"/dead"), chromedp.WaitVisible("#code")))
 	if pictures != "" {
 		picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(pictures, "sign-in-1440-light.png"), picture, 0o600))
 	}
-	must(t, chromedp.Do(ctx, chromedp.Navigate(server.URL+"/signin?code="+code), chromedp.Click(`//button[contains(., "Sign in")]`),
+	must(t, steps(ctx, chromedp.Navigate(server.URL+"/signin?code="+code), chromedp.Click(`//button[contains(., "Sign in")]`),
 		chromedp.WaitVisible(`//h1[contains(., "problems in shop")]`), chromedp.Click(".user summary"),
 		chromedp.Click(`//button[contains(., "Sign out")]`), chromedp.WaitVisible("#code")))
 }

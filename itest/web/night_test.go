@@ -211,14 +211,14 @@ func TestNight(t *testing.T) {
 			t.Logf("the page, %v:\n%s", err, text)
 		}
 	})
-	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1440, 900),
+	must(t, steps(ctx, chromedp.EmulateViewport(1440, 900),
 		chromedp.Navigate(regexp.MustCompile(`http://\S+/signin\?code=\S+`).FindString(string(log))),
 		chromedp.Click(`//button[contains(., "Sign in")]`),
 		chromedp.WaitVisible(`//h1[contains(., "problems in")]`),
 		chromedp.WaitVisible(`//article[contains(., "to-webhook cannot reach its destination") and contains(., "connection refused")]`)))
 	n.partner.correct()
 	n.partner.start()
-	must(t, chromedp.Do(ctx,
+	must(t, steps(ctx,
 		chromedp.WaitNotPresent(`//article[contains(., "cannot reach its destination")]`), // the page asks again by itself
 		chromedp.Click(`//article[contains(., "400 Bad Request")]//a[contains(., "Review 200")]`),
 		chromedp.WaitVisible(`//h1[contains(., "200 messages to to-webhook failed for this reason")]`),
@@ -226,7 +226,7 @@ func TestNight(t *testing.T) {
 		chromedp.Click(`input[value=first]`), chromedp.SetValue(`#rate`, "50"), chromedp.SendKeys(`#why`, "partner corrected its check"),
 		chromedp.Click(`//button[contains(., "Redrive 200 dead letters")]`),
 		chromedp.WaitVisible(`//h1[contains(., "finished: 200 delivered")]`)))
-	must(t, chromedp.Do(ctx, chromedp.Click(`//nav//a[contains(., "Overview")]`), chromedp.WaitVisible(`//a[contains(., "Review 12")]`),
+	must(t, steps(ctx, chromedp.Click(`//nav//a[contains(., "Overview")]`), chromedp.WaitVisible(`//a[contains(., "Review 12")]`),
 		chromedp.Click(`//nav//a[contains(., "Activity")]`), chromedp.WaitVisible(`//td[contains(., "partner corrected its check")]`)))
 
 	arrived := 0

@@ -180,19 +180,19 @@ func TestTypedTextStays(t *testing.T) {
 		must(t, err)
 		return replaced
 	}
-	must(t, chromedp.Do(ctx, chromedp.EmulateViewport(1024, 800), chromedp.Navigate(s.url+admin.HeldPath("to-hook", s.shop.Held)), chromedp.WaitVisible(`#reason`)))
+	must(t, steps(ctx, chromedp.EmulateViewport(1024, 800), chromedp.Navigate(s.url+admin.HeldPath("to-hook", s.shop.Held)), chromedp.WaitVisible(`#reason`)))
 	if !refreshed() {
 		t.Error("a page on which nothing is filled in is not replaced")
 	}
-	must(t, chromedp.Do(ctx, chromedp.SendKeys(`#reason`, "upstream is back")))
+	must(t, steps(ctx, chromedp.SendKeys(`#reason`, "upstream is back")))
 	if refreshed() {
 		t.Error("a page with a reason that was filled in is replaced")
 	}
-	must(t, chromedp.Do(ctx, chromedp.Reload(), chromedp.WaitVisible(`#reason`), chromedp.Click(`input[value=skip]`)))
+	must(t, steps(ctx, chromedp.Reload(), chromedp.WaitVisible(`#reason`), chromedp.Click(`input[value=skip]`)))
 	if refreshed() {
 		t.Error("a page with a decision that was chosen is replaced")
 	}
-	must(t, chromedp.Do(ctx, chromedp.Navigate(s.url+"/relays/payments"), chromedp.WaitVisible(`#for`), chromedp.Evaluate[chromedp.Void](`document.getElementById('for').value = '1h'`)))
+	must(t, steps(ctx, chromedp.Navigate(s.url+"/relays/payments"), chromedp.WaitVisible(`#for`), chromedp.Evaluate[chromedp.Void](`document.getElementById('for').value = '1h'`)))
 	if refreshed() {
 		t.Error("a page with a time that was chosen is replaced")
 	}

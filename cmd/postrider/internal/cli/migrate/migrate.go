@@ -23,11 +23,10 @@ type commands struct{ *program.Program }
 func (p commands) command() *cobra.Command {
 	return program.Group("migrate", "Create and update the outbox's tables, and the rights to them",
 		`The tables of an outbox are made by numbered migrations. Any number of instances may run them at once; each migration is
-one transaction. A binary refuses a schema that is older than itself,
-or so much newer that it is below the oldest program that
-"postrider migrate status" shows; programs that only publish are refused below the oldest publisher.
-On PostgreSQL, MySQL and MariaDB, a migration waits up to 3 s at a time for the locks of tables, and tries again for a minute.
-Then it names the sessions that hold them.`,
+one transaction. A binary refuses a schema that is older than itself, or so much newer that it is below the oldest program
+that "postrider migrate status" shows; programs that only publish are refused below the oldest publisher. On PostgreSQL,
+MySQL and MariaDB, a migration waits up to 3 s at a time for the locks of tables, and tries again for a minute. Then it
+names the sessions that hold them.`,
 		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand(), p.grantsCommand())
 }
 

@@ -42,7 +42,8 @@ func (p commands) deadCommand() *cobra.Command {
 		Long: `Remove dead letters that were redriven or discarded long ago, with their edits, in transactions of up to 1,000. Open dead
 letters are always kept. So is a dead letter of a relay whose message the log still has: it says that the message is not to
 be delivered from there. And so is one whose message a redrive on record has sent back: the redrive counts by it what was
-delivered. Ended redrives stay on record for keep_redrives, see postrider maintain. Interrupted, the purge keeps a record of what it has removed; run it again for the rest.
+delivered. Ended redrives stay on record for keep_redrives, see postrider maintain. Interrupted, the purge keeps a record of
+what it has removed; run it again for the rest.
 
 Export dead letters first if you need them: postrider dead export --state any.`,
 		Example: `  postrider purge dead --resolved-for 2160h --dry-run
