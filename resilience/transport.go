@@ -79,7 +79,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				return Decline(fmt.Errorf("read the body of the request again: %w", err))
 			}
 		}
-		answer, err := t.send(ctx, r, body) //nolint:bodyclose // the caller closes the last one, lastAnswer the others
+		answer, err := t.send(ctx, r, body) // the caller closes the last one, lastAnswer the others
 		if err != nil {
 			return err
 		}

@@ -226,13 +226,14 @@ func TestAbandonedRequests(t *testing.T) {
 			}
 			answer, err := c.Do(r)
 			pass(time.Minute) // the first attempt is answered
-			if want == "" {
+			switch {
+			case want == "":
 				if !errors.Is(err, resilience.ErrTimeout) {
 					t.Errorf("one attempt: %v", err)
 				}
-			} else if err != nil {
+			case err != nil:
 				t.Fatal(err)
-			} else {
+			default:
 				text, err := io.ReadAll(answer.Body)
 				if string(text) != want || err != nil || base.closed[want] {
 					t.Errorf("answered %q, closed %t: %v", text, base.closed[want], err)

@@ -39,13 +39,16 @@ func showService(t *testing.T, p *process.Process, command process.Command) {
 func countRepeated(text string) string {
 	var out strings.Builder
 	lines := strings.SplitAfter(text, "\n")
-	for i, n := 0, 0; i < len(lines); i += n {
-		for n = 1; i+n < len(lines) && lines[i+n] == lines[i]; n++ {
+	for len(lines) > 0 {
+		n := 1
+		for n < len(lines) && lines[n] == lines[0] {
+			n++
 		}
 		if n > 1 {
 			fmt.Fprintf(&out, "%d times: ", n)
 		}
-		out.WriteString(lines[i])
+		out.WriteString(lines[0])
+		lines = lines[n:]
 	}
 	return out.String()
 }

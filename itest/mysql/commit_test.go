@@ -25,7 +25,7 @@ import (
 
 // TestEndsAfterTheCommit: something ends after the server has committed and before it has got the rest of what the client sends then. For
 // MySQL, that is several statements; here the store takes MariaDB for it.
-func TestEndsAfterTheCommit(t *testing.T) {
+func TestEndsAfterTheCommit(t *testing.T) { //nolint:tparallel // they share a connection to each server
 	t.Parallel()
 	asMySQL := elsewhere(t, "--version=8.0.36")
 	for name, on := range map[string]*mysql.Config{"MariaDB": server(t), "MySQL": asMySQL} {

@@ -20,7 +20,7 @@ import (
 // its time and names each check that got no answer and each that it never reached.
 func TestDoctorWhileItsDatabaseStops(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "PostgreSQL.") // the folder of a test belongs to root, and PostgreSQL runs as another user
+	dir, err := os.MkdirTemp("", "PostgreSQL.") //nolint:usetesting // the folder of a test belongs to root, and PostgreSQL runs as another user
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

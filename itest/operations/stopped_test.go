@@ -15,7 +15,7 @@ import (
 // ends with its time, says so, and finds nothing wrong as soon as the server continues.
 func TestDoctorOfAStoppedDatabase(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "PostgreSQL.") // the folder of a test belongs to root, and PostgreSQL runs as another user
+	dir, err := os.MkdirTemp("", "PostgreSQL.") //nolint:usetesting // the folder of a test belongs to root, and PostgreSQL runs as another user
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711))
 	server, err := process.StartPostgres(t.Context(), dir)

@@ -114,7 +114,7 @@ func failPoints[Tx any](w *world[Tx]) {
 			refused.Store(id, true)
 			want[id] = saga.Compensated
 		}
-		for err := error(errFailPoint); errors.Is(err, errFailPoint); {
+		for err := errFailPoint; errors.Is(err, errFailPoint); {
 			_, err = w.box.InTx(w.Context(), func(ctx context.Context, tx Tx) error {
 				_, err := s.Start(ctx, tx, order{ID: id}, saga.ID(id))
 				return err

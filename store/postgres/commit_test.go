@@ -124,7 +124,7 @@ func TestCommitAfterTheContextHasEnded(t *testing.T) {
 }
 
 // TestAnswerToTheCommitIsLost: the caller is told that nobody knows, and the message is there.
-func TestAnswerToTheCommitIsLost(t *testing.T) {
+func TestAnswerToTheCommitIsLost(t *testing.T) { //nolint:tparallel // all are counted at the end
 	t.Parallel()
 	b := cloned(t, dsn(t), postgres.Config{}, 4)
 	b.exec(t, `create table orders (id int)`)

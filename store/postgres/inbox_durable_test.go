@@ -17,7 +17,7 @@ import (
 
 // TestInboxTransactionsAreDurable: a transaction that claims a message or applies an operator's decision waits for
 // the disk, whatever the role's default is; settings that wait for more are kept.
-func TestInboxTransactionsAreDurable(t *testing.T) {
+func TestInboxTransactionsAreDurable(t *testing.T) { //nolint:tparallel // a few statements each
 	t.Parallel()
 	owner := setup(t, postgres.Config{})
 	for _, c := range []struct{ set, want string }{

@@ -41,8 +41,8 @@ func contextEndsDuringTheCommit(e *env) {
 	}
 	undone = append(undone, before)
 	uncertain := 0
-	for i := range time.Duration(rounds) {
-		id, err := publish(func(cancel func()) { time.AfterFunc(2*took*i/rounds, cancel) })
+	for i := range int64(rounds) {
+		id, err := publish(func(cancel func()) { time.AfterFunc(time.Duration(2*took.Nanoseconds()*i/rounds), cancel) })
 		switch {
 		case err == nil:
 			committed = append(committed, id)

@@ -23,8 +23,8 @@ func (p commands) deadCountsCommand() *cobra.Command {
 		Use:   "counts",
 		Short: "Count open dead letters by relay or consumer, type and cause",
 		Long: `Count open dead letters by relay or consumer, type and cause, most frequent first. Causes that differ only in numbers and
-identifiers are one; their fingerprint chooses them in the other commands. If there are very many, the newest 50,000 are
-counted, and the command says so.`,
+identifiers are one; their fingerprint chooses them in the other commands. Of more than 50,000, the newest
+50,000 are counted, and the command says so.`,
 		Example: `  postrider dead counts
   postrider dead counts --side consumer --from 24h
   postrider dead redrive --fingerprint 5bd1e9956a0c77d2`,
