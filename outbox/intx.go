@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
 
@@ -150,6 +151,7 @@ type transactionKey[Tx any] struct{ outbox *Outbox[Tx] }
 
 // track records messages that were written in a transaction of InTx or Track.
 func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message, withPayload bool) {
+	signal.WakeAfter(ctx, o)
 	t, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx])
 	if !ok {
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
+	signals "github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/relay/internal/schedule"
 	"github.com/postrider/postrider/store"
@@ -18,6 +19,8 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	p := batch[0].Message.partition
 	ctx, observed := r.observeCall(p.ctx, batch)
 	defer observed.end()
+	var published signals.After
+	ctx = published.Within(ctx)
 	tx, err := r.tx.begin(ctx, r.cfg.LeaseTTL)
 	if err != nil {
 		observed.unavailable()
@@ -47,6 +50,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 	released, err := tx.commitSettled(bounded, r.cfg.Name, s.Settlement)
 	switch {
 	case err == nil:
+		published.Wake()
 		observed.delivered(done)
 		r.observeSettled([]*sent{{partition: p, content: s}}, 0, time.Since(committing))
 	case errors.Is(err, store.ErrLeaseLost):
