@@ -10,6 +10,9 @@ import (
 const (
 	probeMin = 100 * time.Millisecond
 	probeMax = 5 * time.Second
+
+	// probesOfReady is how many probes without an answer are of messages in memory, before another one is read.
+	probesOfReady = 3
 )
 
 // circuit prevents a broker that is down from looking like ten thousand failing messages. Closed, calls go out.
@@ -119,9 +122,10 @@ func (r *Relay) tripped(cause string, asked time.Duration) {
 // lacksProbe reports whether a message must be read as a probe, the only reason to read while the circuit is open:
 //
 //   - a probe is due and no message is in memory, because the leases were lost meanwhile, and the messages with them; or
-//   - everything that is ready has been sent as a probe and got no answer.
+//   - everything that is ready, or probesOfReady of it, has been sent as a probe and got no answer. It may be those messages that get none,
+//     so the next ones are new.
 func (r *Relay) lacksProbe(now time.Time) bool {
-	if n := r.circuit.unanswered; n > 0 && n >= r.sched.Ready() && !r.circuit.probing {
+	if n := r.circuit.unanswered; n > 0 && n >= min(r.sched.Ready(), probesOfReady) && !r.circuit.probing {
 		return true
 	}
 	return r.sched.InMemory() == 0 && r.circuit.allows(1, now) > 0

@@ -11,8 +11,9 @@ import (
 
 // HandleTx is Handle for side effects in the outbox's own database: h works in a transaction that commits together with the
 // relay's progress, or not at all. So a message's side effect happens exactly once, whatever crashes, without a record of
-// processed messages. Messages that h publishes in the transaction are part of it. h must not commit or roll back tx, use it
-// after returning, or ignore the error of a statement in it: the database may have rolled back everything.
+// processed messages. Messages that h publishes in the transaction are part of it; published with h's ctx, they wake relays once
+// it has committed. h must not commit or roll back tx, use it after returning, or ignore the error of a statement in it: the
+// database may have rolled back everything.
 //
 // Fresh messages of a partition run one after another, up to Config.TxBatch of them in a transaction; partitions run in
 // parallel, and so do parked messages. If a message fails, its transaction is rolled back, and the messages before it run again

@@ -211,7 +211,7 @@ func (b *batch[Tx]) write(ctx context.Context) error {
 	}
 	for _, t := range b.made {
 		if t.after.State.Ended != "" {
-			b.waiters.ending(t.identity.ID)
+			b.waiters.ending(ctx, t.identity.ID)
 		}
 		b.observe(t)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
 
@@ -15,7 +16,7 @@ type waiters struct {
 	interval time.Duration
 	// turn holds one value: whoever takes it asks until its own wait is over, and puts it back.
 	turn chan struct{}
-	// soon gets a value when an instance that is waited for is about to end in this process.
+	// soon gets a value when an instance that is waited for has ended in this process, or is about to.
 	soon chan struct{}
 
 	mu   sync.Mutex
@@ -50,7 +51,7 @@ func (w *waiters) wait(ctx context.Context, id string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.soon:
-			wait = time.Millisecond / 2 // its commit takes a moment
+			wait = time.Millisecond / 2 // its commit may take a moment
 		case <-time.After(wait):
 		}
 	}
@@ -114,15 +115,20 @@ func (w *waiters) tell(id string, err error) {
 	}
 }
 
-// ending says that an instance ends if the present transaction commits.
-func (w *waiters) ending(id string) {
+// ending says that an instance ends if the transaction of ctx commits.
+func (w *waiters) ending(ctx context.Context, id string) {
 	w.mu.Lock()
 	waited := len(w.byID[id]) > 0
 	w.mu.Unlock()
-	if waited {
-		select {
-		case w.soon <- struct{}{}:
-		default:
-		}
+	if waited && !signal.WakeAfter(ctx, w) {
+		w.Wake()
+	}
+}
+
+// Wake implements signal.Waker: it has the database asked.
+func (w *waiters) Wake() {
+	select {
+	case w.soon <- struct{}{}:
+	default:
 	}
 }

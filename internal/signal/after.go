@@ -23,17 +23,18 @@ func (a *After) Within(ctx context.Context) context.Context {
 	return context.WithValue(ctx, afterKey{}, a)
 }
 
-// WakeAfter has w woken once the transaction of a context has committed, if whoever ends it does so.
-func WakeAfter(ctx context.Context, w Waker) {
+// WakeAfter has w woken once the transaction of a context has committed. It reports whether somebody will do that.
+func WakeAfter(ctx context.Context, w Waker) bool {
 	a, ok := ctx.Value(afterKey{}).(*After)
 	if !ok {
-		return
+		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !slices.Contains(a.all, w) {
 		a.all = append(a.all, w)
 	}
+	return true
 }
 
 // Wake wakes them all.
