@@ -39,7 +39,7 @@ const (
 	headerToken   = "postrider-saga-token"   // a secret of the instance
 	headerReply   = "postrider-saga-reply"   // the topic for the reply
 	headerKey     = "postrider-saga-key"     // the key for the reply
-	headerAttempt = "postrider-saga-attempt" // counts from 1; those of undos are counted apart
+	headerAttempt = "postrider-saga-attempt" // counts from 1, separately for undos
 	headerOutcome = "postrider-saga-outcome" // of a reply
 	headerSince   = "postrider-saga-since"   // when the command was first sent, RFC 3339
 	headerSeen    = "postrider-saga-seen"    // "1" if the engine has seen the step done

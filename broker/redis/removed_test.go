@@ -161,7 +161,7 @@ func TestDeletedBeforeItWasDelivered(t *testing.T) {
 	r.settles(1)
 }
 
-// TestSettledAreNotRemoved: a group that deletes what it has settled, and is trimmed behind its back, reports nothing.
+// TestSettledAreNotRemoved: a group that deletes what it has settled, and whose stream is trimmed, reports nothing.
 func TestSettledAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t, "&delete_settled=true")

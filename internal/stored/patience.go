@@ -13,7 +13,7 @@ import (
 
 // Patience says how long a migration waits for the locks of tables.
 type Patience struct {
-	// Lock is for one lock, and so how long others wait behind the migration. It is longer than PostgreSQL's deadlock_timeout, after
+	// Lock is for one lock. Others wait behind the migration no longer than that. It is longer than PostgreSQL's deadlock_timeout, after
 	// which the server ends an autovacuum that is in the way.
 	Lock time.Duration
 	// Pause is between two attempts, during which the migration holds nothing.

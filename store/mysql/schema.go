@@ -74,7 +74,7 @@ const (
 // interrupted migration is half done; every statement can be repeated, and the next call of Migrate continues. After an
 // interrupted down migration, it only goes down.
 //
-// A statement waits up to 3 s for a lock of another transaction; so long do others wait behind it. Then Migrate repeats it every 5 s,
+// A statement waits up to 3 s for a lock of another transaction, and others wait behind it no longer than that. Then Migrate repeats it every 5 s,
 // until the context's deadline, or for a minute if it has none. Errors: ErrSchemaNewer, ErrUnsuitable, store.ErrInUse, which names
 // the open transactions, and those of the server.
 func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string, err error) {

@@ -74,8 +74,8 @@ const safePathSQL = `set local search_path = pg_catalog, pg_temp`
 // schema with everything in it. All steps are one transaction. Any number of processes may call it at once: an advisory lock,
 // held until the transaction ends, lets one work while the others wait and then find nothing left to do.
 //
-// Migrate first locks the tables that the steps change, those of publishers last. It waits up to 3 s for each lock; so long do others
-// wait behind it. Without a lock, it changes nothing and tries again after 5 s, until the context's deadline, or for a minute if it has
+// Migrate first locks the tables that the steps change, those of publishers last. It waits up to 3 s for each lock, and others
+// wait behind it no longer than that. Without a lock, it changes nothing and tries again after 5 s, until the context's deadline, or for a minute if it has
 // none. The error then names the sessions that hold the locks.
 //
 // The database schema (Config.Schema) must exist, and the role needs the right to create tables in it. Errors: ErrSchemaNewer,
