@@ -107,8 +107,6 @@ type Parker[Tx any] interface {
 	// counts a message of the log for it. It is called before any lease is acquired in its name, and has no effect the
 	// second time. Errors: ErrNameOfRelay when a relay has this name.
 	Enroll(ctx context.Context, consumer string) error
-	// HeldAmong returns the given keys that are held for consumer, in any order.
-	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)
 	// Park parks or dead-letters messages that failed, in the order given: the sequences of a key rise in it, after those that are parked
 	// already. If the key of a message to park is not held yet, it is held from now on with this message as its blocking
 	// message, due After from now; if it is held, the held key does not change. A message without a key is itself due After from now.

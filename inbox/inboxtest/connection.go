@@ -292,10 +292,6 @@ func (l *connection[Tx]) SetVersion(ctx context.Context, tx Tx, name, key string
 	return onlyWithin(l, "SetVersion", tx, func() error { return l.Store.SetVersion(ctx, tx, name, key, version) })
 }
 
-func (l *connection[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
-	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
-}
-
 func (l *connection[Tx]) Park(ctx context.Context, tx Tx, name string, failed []store.ParkRequest) error {
 	for _, p := range failed {
 		if l.cannotStore(p.Message) {

@@ -160,15 +160,6 @@ func (tx *Tx) heldFor(consumer, key string) bool {
 	return h != nil
 }
 
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []string) ([]string, error) {
-	return inTx(ctx, s, "HeldAmong", tx, func(*database) ([]string, error) {
-		out := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !tx.heldFor(consumer, key) })
-		slices.Sort(out)
-		return slices.Compact(out), nil
-	})
-}
-
 // Park implements store.Parker.
 func (s *Store) Park(ctx context.Context, tx *Tx, consumer string, list []store.ParkRequest) error {
 	var keys []string

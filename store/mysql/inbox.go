@@ -135,13 +135,6 @@ func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
 }
 
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
-	return find(s, "look for held keys", tx, func(t txn) ([]string, error) {
-		return t.heldAmong(ctx, consumer, keys)
-	})
-}
-
 // watermarkSQL: if the mark has another position, a program that knew no marks, or a message without one, moved the watermark.
 const watermarkSQL = `SELECT w.position, COALESCE(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
 	ON m.consumer = w.consumer AND m.partition_id = w.partition_id AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position

@@ -96,11 +96,6 @@ func (s *Store) SetVersion(ctx context.Context, tx pgx.Tx, consumer, key string,
 	return s.setVersion(ctx, pgxCaller{tx}, consumer, key, version)
 }
 
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx pgx.Tx, consumer string, keys []string) ([]string, error) {
-	return s.heldAmong(ctx, pgxCaller{tx}, consumer, keys)
-}
-
 // Park implements store.Parker.
 func (s *Store) Park(ctx context.Context, tx pgx.Tx, consumer string, failed []store.ParkRequest) error {
 	return s.park(ctx, pgxCaller{tx}, consumer, failed)

@@ -42,11 +42,6 @@ func (s *SQLStore) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key str
 	return s.setVersion(ctx, sqlCaller{tx}, consumer, key, version)
 }
 
-// HeldAmong implements store.Parker.
-func (s *SQLStore) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
-	return s.heldAmong(ctx, sqlCaller{tx}, consumer, keys)
-}
-
 // Park implements store.Parker.
 func (s *SQLStore) Park(ctx context.Context, tx *sql.Tx, consumer string, failed []store.ParkRequest) error {
 	return s.park(ctx, sqlCaller{tx}, consumer, failed)

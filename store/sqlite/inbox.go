@@ -79,13 +79,6 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 	return out, err
 }
 
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
-	return find(s, "look for held keys", tx, func(t txn) ([]string, error) {
-		return stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
-	})
-}
-
 // watermarkSQL ignores a mark of another position: it is from a program that had no marks, or from a message without one.
 const watermarkSQL = `SELECT w.position, coalesce(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
 	ON m.consumer = w.consumer AND m.partition = w.partition AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
