@@ -59,9 +59,6 @@ type Ledger[Tx any] interface {
 	// Whether keys are held is read after waiting for claims: a key that was held together with a claim that was waited
 	// for is reported as held.
 	Claim(ctx context.Context, tx Tx, consumer string, msgs []ClaimRequest) ([]ClaimResult, error)
-	// Watermark returns how far consumer had consumed the log that at names by Partition and Incarnation, if an earlier version of
-	// it kept a watermark in this database. Nothing writes watermarks any more.
-	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
 	// Version returns the AggregateVersion that consumer last applied for a key, 0 if none, and locks it until the end of
 	// the transaction, even if there is none yet. SetVersion records it.
 	Version(ctx context.Context, tx Tx, consumer, key string) (int64, error)
@@ -83,14 +80,6 @@ type ClaimResult struct {
 	Fresh bool
 	// Held: its key is held for the consumer.
 	Held bool
-}
-
-// Watermark is the progress in a source's partition, as earlier versions kept it for consumers in a group.
-type Watermark struct {
-	// Offset is the last consumed offset, if Known, and Mark the mark of the message there; "" if it has none.
-	Offset int64
-	Mark   string
-	Known  bool
 }
 
 // Parker stores messages that cannot be processed now, where the relay of the same name (Due, Settle) and

@@ -280,10 +280,6 @@ func (l *connection[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []s
 	return within(l, "Claim", tx, func() ([]store.ClaimResult, error) { return l.Store.Claim(ctx, tx, name, msgs) })
 }
 
-func (l *connection[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (store.Watermark, error) {
-	return within(l, "Watermark", tx, func() (store.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
-}
-
 func (l *connection[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {
 	return within(l, "Version", tx, func() (int64, error) { return l.Store.Version(ctx, tx, name, key) })
 }

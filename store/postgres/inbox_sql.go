@@ -27,11 +27,6 @@ func (s *SQLStore) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs 
 	return s.claim(ctx, sqlCaller{tx}, consumer, msgs)
 }
 
-// Watermark implements store.Ledger.
-func (s *SQLStore) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (store.Watermark, error) {
-	return s.watermark(ctx, sqlCaller{tx}, consumer, at)
-}
-
 // Version implements store.Ledger.
 func (s *SQLStore) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (int64, error) {
 	return s.version(ctx, sqlCaller{tx}, consumer, key)
