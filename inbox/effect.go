@@ -56,12 +56,8 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 	if err != nil {
 		return err
 	}
-	if limit := c.cfg.AttemptTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit,
-			fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
-		defer cancel()
-	}
+	ctx, end := attempt.Bound(ctx, time.Now(), c.cfg.AttemptTimeout)
+	defer end()
 	next := postrider.Handler(func(ctx context.Context, m *postrider.Message) error { return h(ctx, tx, m) })
 	for i := len(c.cfg.Interceptors) - 1; i >= 0; i-- {
 		next = c.cfg.Interceptors[i](next)
