@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/protect"
+	signals "github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -180,14 +181,15 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	if err != nil {
 		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
 	}
-	ended, err := c.takeAndHandle(ctx, tx, m)
+	var published signals.After
+	ended, err := c.takeAndHandle(published.Within(ctx), tx, m)
 	if err != nil {
 		return errors.Join(err, c.rollback(tx))
 	}
 	if err := c.commitRetry(ctx, tx); err != nil {
 		return c.afterCommitFailed(ctx, m, errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx)))
 	}
-	c.store.Wake()
+	published.Wake()
 	c.updateStats(func(s *Stats) { s.count(ended) })
 	return nil
 }

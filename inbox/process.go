@@ -264,7 +264,6 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	for _, it := range batch {
 		c.in.count(ends[it] != duplicate)
 	}
-	c.store.Wake() // for messages that handlers published, and parked ones that are due
 	c.acknowledge(batch, ends)
 }
 
