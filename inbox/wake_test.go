@@ -14,43 +14,44 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
+// waking runs a consumer on s whose messages are quiet, publish something, or are parked, by their type, and counts them.
+func waking(t *testing.T, s *memory.Store, broker *memorybroker.Broker, handled *int) *inbox.Consumer[*memory.Tx] {
+	t.Helper()
+	box, boxErr := outbox.New(s, outbox.Config{Source: "shop"})
+	in, inErr := inbox.New(s)
+	source, sourceErr := broker.Subscriber(memorybroker.SubscriberConfig{Topics: []string{"t"}})
+	if err := errors.Join(boxErr, inErr, sourceErr); err != nil {
+		t.Fatal(err)
+	}
+	c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "view"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for messageType, handle := range map[string]inbox.Handler[*memory.Tx]{
+		"quiet": func(context.Context, *memory.Tx, *postrider.Message) error { return nil },
+		"publishes": func(ctx context.Context, tx *memory.Tx, _ *postrider.Message) error {
+			_, err := box.Publish(ctx, tx, &postrider.Message{Type: "more", Topic: "more", Payload: []byte("{}")})
+			return err
+		},
+		"waits": func(context.Context, *memory.Tx, *postrider.Message) error { return postrider.Snooze(24 * time.Hour) },
+	} {
+		if err := c.HandleFunc(messageType, func(ctx context.Context, tx *memory.Tx, m *postrider.Message) error {
+			*handled++
+			return handle(ctx, tx, m)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
 // TestRelaysAreWokenForWhatIsThere: a transaction wakes the relays of its process if a handler published in it, or a message was parked, and
 // otherwise not: each relay that is woken reads its outbox.
 func TestRelaysAreWokenForWhatIsThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		s := memory.New(memory.Config{})
-		box, err := outbox.New(s, outbox.Config{Source: "shop"})
-		must(err)
-		in, err := inbox.New(s)
-		must(err)
-		broker := newBroker(t)
-		source, err := broker.Subscriber(memorybroker.SubscriberConfig{Topics: []string{"t"}})
-		must(err)
-		c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "view"})
-		must(err)
-		handled := 0
-		for messageType, handle := range map[string]inbox.Handler[*memory.Tx]{
-			"quiet": func(context.Context, *memory.Tx, *postrider.Message) error { return nil },
-			"publishes": func(ctx context.Context, tx *memory.Tx, _ *postrider.Message) error {
-				_, err := box.Publish(ctx, tx, &postrider.Message{Type: "more", Topic: "more", Payload: []byte("{}")})
-				return err
-			},
-			"waits": func(context.Context, *memory.Tx, *postrider.Message) error {
-				return postrider.Snooze(24 * time.Hour)
-			},
-		} {
-			must(c.HandleFunc(messageType, func(ctx context.Context, tx *memory.Tx, m *postrider.Message) error {
-				handled++
-				return handle(ctx, tx, m)
-			}))
-		}
+		s, broker, handled := memory.New(memory.Config{}), newBroker(t), 0
+		c := waking(t, s, broker, &handled)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
@@ -62,23 +63,23 @@ func TestRelaysAreWokenForWhatIsThere(t *testing.T) {
 			wakes       bool
 		}{{"quiet", false}, {"publishes", true}, {"quiet", false}, {"waits", true}} {
 			m := &postrider.Message{ID: postrider.NewID(), Type: step.messageType, Topic: "t", Source: "test", Time: time.Now(), Payload: []byte("{}")}
-			must(errors.Join(broker.Publish(ctx, []*postrider.Message{m})...))
+			if err := errors.Join(broker.Publish(ctx, []*postrider.Message{m})...); err != nil {
+				t.Fatal(err)
+			}
 			time.Sleep(time.Minute)
+			signaled := false
 			select {
 			case <-woken:
-				if !step.wakes {
-					t.Errorf("message %d, which %s, woke relays", i, step.messageType)
-				}
+				signaled = true
 			default:
-				if step.wakes {
-					t.Errorf("message %d, which %s, woke no relay", i, step.messageType)
-				}
 			}
-			if handled != i+1 {
-				t.Fatalf("%d messages handled, want %d", handled, i+1)
+			if signaled != step.wakes || handled != i+1 {
+				t.Errorf("message %d, %s: relays were woken: %t, want %t; %d messages handled", i, step.messageType, signaled, step.wakes, handled)
 			}
 		}
 		stop()
-		must(<-ended)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
