@@ -71,3 +71,16 @@
 //     that only the failing one is undone, and parked. Only this second failure counts as an attempt. The following
 //     batches use savepoints from the beginning, for a while.
 package inbox
+
+// Where things are; TestMapOfFiles compares this list with the folder.
+//
+//	configuration               config errors
+//	in a caller's transaction   inbox remove
+//	handlers                    handle handle_batch replays
+//	beginning and ending        consumer background catchup
+//	receiving                   receive queue gate source
+//	processing                  process transact open deliver effect size
+//	parked and dead letters     failed storable
+//	a log without a group       log_source log_open log_load log_run log_session log_anchors log_silent
+//	expired IDs                 expire
+//	logs and observers          logging observer

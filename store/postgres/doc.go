@@ -156,7 +156,7 @@
 // A server that comes back without its last commits ends all leases (see The fence), so relays need no restart after a failover.
 package postgres
 
-// Where things are. Files that begin alike belong together; TestMapOfFiles compares this list with the folder.
+// Where things are; TestMapOfFiles compares this list with the folder. Files that begin alike belong together.
 //
 //	opening and configuration   config postgres pool own_conn sqlpool sqlstore schema qualify errors
 //	migrations and rights       migrate migrate_lock grants
