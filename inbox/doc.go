@@ -13,7 +13,9 @@
 //
 // A handler runs in a transaction. The claim of the message and the handler's changes commit together or not at all; then
 // the message is acknowledged. Messages that the handler publishes through an outbox in the same transaction are part of
-// it, and record the handled message as their cause. The error that a handler returns decides the outcome, as in a relay.
+// it, and record the handled message as their cause. Their commit wakes the relays of this process; messages that the handler
+// writes with SQL are found by the next poll, as those of other processes. The error that a handler returns decides the outcome,
+// as in a relay.
 //
 // In your own transaction, [Inbox.Process] says whether a message is new. For side effects outside the database, use
 // package guard.
