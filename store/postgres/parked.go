@@ -66,8 +66,8 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// parkedStateSQL: $1 relay, $2 partitions, $3 held keys of each. A row has a key or a sequence; a consumer has no sequences. Of the rows at or before the position, only those late to the stored cursor are looked up, by the index
-// (xid, seq): see fetchSQL.
+// parkedStateSQL: $1 relay, $2 partitions, $3 held keys of each. A row has a key or a sequence; a consumer has no sequences. Of the rows
+// at or before the position, only those late to the cursor are looked up, by the index (xid, seq): see fetchSQL.
 const parkedStateSQL = `
 with at as materialized (
 	select a.partition, coalesce(c.position, 0) as position, c.snapshot, c.ceiling, c.page,
