@@ -40,9 +40,11 @@ func (s *Service) newer(ctx context.Context, oldest oldestOf) (keys int, more bo
 			}
 		}
 		err := s.store.View(ctx, store.Operation{Method: "StartReview", Doing: "look for newer messages"}, func(r store.Reader) (err error) {
-			if q.UpTo, err = r.LogPosition(ctx, relay); err != nil {
+			read, err := r.RelayLog(ctx, relay)
+			if err != nil {
 				return err
 			}
+			q.UpTo = read.Position
 			for ; len(left) > 0 && q.After < q.UpTo && pages > 0; pages-- {
 				page, err := r.Logged(ctx, q)
 				if err != nil {

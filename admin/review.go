@@ -13,6 +13,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -212,7 +213,7 @@ func (r *Review) count(ctx context.Context, w store.Writer) (err error) {
 		return err
 	}
 	r.Expires = r.Now.Add(reviewFor)
-	if r.UpTo, err = w.NewestDead(ctx); err != nil {
+	if r.UpTo, err = stored.NewestDead(ctx, w); err != nil {
 		return err
 	}
 	q := store.DeadQuery{DeadFilter: r.Filter, UpTo: max(r.UpTo, 1)}

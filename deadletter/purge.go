@@ -82,7 +82,7 @@ func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) 
 	}
 	plan.By, plan.Reason = stored.Text(plan.By), stored.Text(plan.Reason)
 	id, q, done := postrider.NewID(), store.ResolvedQuery{}, false
-	for !done {
+	for rev := int64(0); !done; rev++ {
 		next, last := p, int64(0)
 		err := s.records.Change(ctx, store.Operation{Method: "PurgeDead", Doing: "purge dead letters"}, func(w store.Writer) error {
 			next = p
@@ -93,7 +93,7 @@ func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) 
 			if err != nil {
 				return err
 			}
-			if p.ID == "" {
+			if rev == 0 {
 				q = plan.query(now)
 				next = Purge{ID: id, PurgePlan: plan, ResolvedBefore: q.Before, StartedAt: now}
 			}
@@ -104,7 +104,7 @@ func (s Store) Purge(ctx context.Context, plan PurgePlan, progress func(Purge)) 
 			if done {
 				next.EndedAt = now
 			}
-			return savePurge(ctx, w, &next, p.ID == "")
+			return savePurge(ctx, w, &next, rev)
 		})
 		if err != nil {
 			return p, err
@@ -128,23 +128,20 @@ func purgeStep(ctx context.Context, w store.Writer, q store.ResolvedQuery, p *Pu
 	return last, considered <= int64(q.Limit), err
 }
 
-func savePurge(ctx context.Context, w store.Writer, p *Purge, first bool) error {
+// savePurge stores a purge whose record has a revision, 0 for a new one.
+func savePurge(ctx context.Context, w store.Writer, p *Purge, rev int64) error {
 	body, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	d := store.Document{Kind: purgeKind, ID: p.ID, Body: body}
-	if first {
-		return w.AddDocument(ctx, d)
-	}
-	return w.SaveDocument(ctx, d)
+	return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: purgeKind, ID: p.ID, Rev: rev, Body: body})
 }
 
 // ListPurges yields all purges, newest first.
 func (s Store) ListPurges(ctx context.Context) iter.Seq2[Purge, error] {
 	return func(yield func(Purge, error) bool) {
 		op := store.Operation{Method: "ListPurges", Doing: "list purges"}
-		for d, err := range stored.ListDocuments(ctx, s.records, op, purgeKind) {
+		for d, err := range stored.ListRecords(ctx, s.records, op, purgeKind) {
 			var p Purge
 			if err == nil {
 				err = json.Unmarshal(d.Body, &p)

@@ -27,7 +27,7 @@ func (s Store) StartRedrive(ctx context.Context, p Plan) (r store.Redrive, err e
 			return err
 		}
 		r = store.Redrive{Filter: p.Filter, Rate: p.Rate, By: stored.Text(p.By), State: store.RedriveRunning, StartedAt: now}
-		if r.UpTo, err = w.NewestDead(ctx); err != nil {
+		if r.UpTo, err = stored.NewestDead(ctx, w); err != nil {
 			return err
 		}
 		if p.UpTo > 0 {

@@ -56,11 +56,7 @@ func (s Store) Erase(ctx context.Context, p Plan, progress func(Erasure)) (e Era
 		if e.UpTo, err = w.LogEnd(ctx); err != nil {
 			return err
 		}
-		d, err := e.document()
-		if err != nil {
-			return err
-		}
-		return w.AddDocument(ctx, d)
+		return e.save(ctx, w, 0)
 	})
 	if err != nil {
 		return Erasure{}, err
@@ -72,8 +68,8 @@ func (s Store) Erase(ctx context.Context, p Plan, progress func(Erasure)) (e Era
 // legalhold.ErrHeld.
 func (s Store) Resume(ctx context.Context, id, by string, progress func(Erasure)) (e Erasure, err error) {
 	err = s.records.View(ctx, operation, func(r store.Reader) error {
-		d, err := r.Document(ctx, kind, id)
-		if errors.Is(err, store.ErrNoDocument) {
+		d, err := stored.FindRecord(ctx, r, kind, id)
+		if errors.Is(err, store.ErrNoRecord) {
 			return fmt.Errorf("%w: %s", ErrNoErasure, id)
 		}
 		if err == nil {
@@ -114,7 +110,7 @@ func (s Store) step(ctx context.Context, id, resumedBy string) (e Erasure, err e
 		if err := legalhold.Check(ctx, w); err != nil {
 			return err
 		}
-		d, err := w.LockDocument(ctx, kind, id)
+		d, err := w.LockRecord(ctx, store.WorkRecords, kind, id)
 		if err != nil {
 			return err
 		}
@@ -132,25 +128,21 @@ func (s Store) step(ctx context.Context, id, resumedBy string) (e Erasure, err e
 		if err != nil {
 			return err
 		}
-		return e.save(ctx, w)
+		return e.save(ctx, w, d.Rev)
 	})
 	return e, err
 }
 
-func (e *Erasure) document() (store.Document, error) {
+// save stores an erasure whose record has a revision, 0 for a new one.
+func (e *Erasure) save(ctx context.Context, w store.Writer, rev int64) error {
 	body, err := json.Marshal(e)
-	return store.Document{Kind: kind, ID: e.ID, Body: body}, err
-}
-
-func (e *Erasure) save(ctx context.Context, w store.Writer) error {
-	d, err := e.document()
 	if err != nil {
 		return err
 	}
-	return w.SaveDocument(ctx, d)
+	return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: kind, ID: e.ID, Rev: rev, Body: body})
 }
 
-func parse(d store.Document) (e Erasure, err error) {
+func parse(d store.Record) (e Erasure, err error) {
 	if err = json.Unmarshal(d.Body, &e); err != nil {
 		err = fmt.Errorf("the stored erasure %s: %w", d.ID, err)
 	}
@@ -213,7 +205,7 @@ func (e *Erasure) end(ctx context.Context, w store.Writer) (err error) {
 		return err
 	}
 	e.Value = ""
-	for d, err := range stored.AllDocuments(ctx, w, kind) {
+	for d, err := range stored.AllRecords(ctx, w, kind) {
 		if err != nil {
 			return err
 		}
@@ -230,7 +222,7 @@ func (e *Erasure) end(ctx context.Context, w store.Writer) (err error) {
 
 // endWith ends an erasure because a later one has erased what was left of it.
 func (e *Erasure) endWith(ctx context.Context, w store.Writer, later *Erasure) error {
-	d, err := w.LockDocument(ctx, kind, e.ID)
+	d, err := w.LockRecord(ctx, store.WorkRecords, kind, e.ID)
 	if err != nil {
 		return err
 	}
@@ -238,7 +230,7 @@ func (e *Erasure) endWith(ctx context.Context, w store.Writer, later *Erasure) e
 		return err
 	}
 	e.EndedAt, e.EndedWith, e.Value = later.EndedAt, later.ID, ""
-	return e.save(ctx, w)
+	return e.save(ctx, w, d.Rev)
 }
 
 // covered reports whether an erasure has not ended, and another one has erased what it was to erase.
@@ -273,7 +265,7 @@ func resume(ctx context.Context, w store.Writer, parked []store.ErasedParked) er
 func (s Store) List(ctx context.Context) iter.Seq2[Erasure, error] {
 	return func(yield func(Erasure, error) bool) {
 		op := store.Operation{Method: "ListErasures", Doing: "list erasures"}
-		for d, err := range stored.ListDocuments(ctx, s.records, op, kind) {
+		for d, err := range stored.ListRecords(ctx, s.records, op, kind) {
 			if err != nil {
 				yield(Erasure{}, err)
 				return

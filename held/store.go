@@ -252,9 +252,6 @@ func (s Store) RemoveRelay(ctx context.Context, name, by, reason string, discard
 		if !known && !left { // dead letters may have been imported for a relay that never ran here
 			return fmt.Errorf("%w: %q", store.ErrUnknownRelay, name)
 		}
-		if err := w.CheckStopped(ctx, name); err != nil {
-			return err
-		}
 		if left && !discard {
 			return fmt.Errorf("%w: decide about its held keys and dead letters first, or discard them with it", store.ErrParked)
 		}

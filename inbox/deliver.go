@@ -3,10 +3,10 @@ package inbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
@@ -56,12 +56,8 @@ func (t *transaction[Tx]) next(ctx context.Context, rest []*item) error {
 
 // bounded calls a function for several messages with the time of an attempt.
 func (t *transaction[Tx]) bounded(ctx context.Context, f func(ctx context.Context) error) error {
-	bound := ctx
-	if limit := t.cfg.AttemptTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		bound, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
-		defer cancel()
-	}
+	bound, end := attempt.Bound(ctx, time.Now(), t.cfg.AttemptTimeout)
+	defer end()
 	err := f(bound)
 	if err != nil && ctx.Err() == nil {
 		return oneFailed(err) // the error will recur in the second run, and count then

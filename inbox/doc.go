@@ -13,7 +13,9 @@
 //
 // A handler runs in a transaction. The claim of the message and the handler's changes commit together or not at all; then
 // the message is acknowledged. Messages that the handler publishes through an outbox in the same transaction are part of
-// it, and record the handled message as their cause. The error that a handler returns decides the outcome, as in a relay.
+// it, and record the handled message as their cause. Their commit wakes the relays of this process; messages that the handler
+// writes with SQL are found by the next poll, as those of other processes. The error that a handler returns decides the outcome,
+// as in a relay.
 //
 // In your own transaction, [Inbox.Process] says whether a message is new. For side effects outside the database, use
 // package guard.
@@ -71,3 +73,16 @@
 //     that only the failing one is undone, and parked. Only this second failure counts as an attempt. The following
 //     batches use savepoints from the beginning, for a while.
 package inbox
+
+// Where things are; TestMapOfFiles compares this list with the folder.
+//
+//	configuration               config errors
+//	in a caller's transaction   inbox remove
+//	handlers                    handle handle_batch replays
+//	beginning and ending        consumer background catchup
+//	receiving                   receive queue gate source
+//	processing                  process transact open deliver effect size
+//	parked and dead letters     failed storable
+//	a log without a group       log_source log_open log_load log_run log_session log_anchors log_silent
+//	expired IDs                 expire
+//	logs and observers          logging observer

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider/held"
 	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/protect"
+	signals "github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -56,12 +57,8 @@ func (c *Consumer[Tx]) runHandler(ctx context.Context, tx Tx, h Handler[Tx], m *
 	if err != nil {
 		return err
 	}
-	if limit := c.cfg.AttemptTimeout; limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit,
-			fmt.Errorf("attempt took longer than %s: %w", limit, context.DeadlineExceeded))
-		defer cancel()
-	}
+	ctx, end := attempt.Bound(ctx, time.Now(), c.cfg.AttemptTimeout)
+	defer end()
 	next := postrider.Handler(func(ctx context.Context, m *postrider.Message) error { return h(ctx, tx, m) })
 	for i := len(c.cfg.Interceptors) - 1; i >= 0; i-- {
 		next = c.cfg.Interceptors[i](next)
@@ -184,14 +181,15 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	if err != nil {
 		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
 	}
-	ended, err := c.takeAndHandle(ctx, tx, m)
+	var published signals.After
+	ended, err := c.takeAndHandle(published.Within(ctx), tx, m)
 	if err != nil {
 		return errors.Join(err, c.rollback(tx))
 	}
 	if err := c.commitRetry(ctx, tx); err != nil {
 		return c.afterCommitFailed(ctx, m, errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx)))
 	}
-	c.store.Wake()
+	published.Wake()
 	c.updateStats(func(s *Stats) { s.count(ended) })
 	return nil
 }

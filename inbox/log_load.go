@@ -26,12 +26,15 @@ func (r *logRun[Tx]) load(now postrider.LogPartition) (b beginning, err error) {
 	var own, whole *store.LogPosition
 	parts := make([]*store.LogPosition, len(now.Parts))
 	err = r.inTx(r.ctx, func(tx Tx) error {
-		if own, err = r.stored(tx, now.Name, now.Incarnation); err == nil && now.Whole != "" {
-			whole, err = r.stored(tx, now.Whole, now.Incarnation)
+		stored := func(partition string) (*store.LogPosition, error) {
+			return r.src.c.store.Position(r.ctx, tx, r.src.c.cfg.Name, partition)
+		}
+		if own, err = stored(now.Name); err == nil && now.Whole != "" {
+			whole, err = stored(now.Whole)
 		}
 		for i, name := range now.Parts {
 			if err == nil && own != nil && own.Divided {
-				parts[i], err = r.src.c.store.Position(r.ctx, tx, r.src.c.cfg.Name, name)
+				parts[i], err = stored(name)
 			}
 		}
 		return err
@@ -49,22 +52,6 @@ func (r *logRun[Tx]) load(now postrider.LogPartition) (b beginning, err error) {
 		return b, fmt.Errorf("read the position in %s: %w", r.part.Name, err)
 	}
 	return b, nil
-}
-
-// stored returns the position in a partition, nil for none. A consumer that had a group and a watermark before begins with that.
-func (r *logRun[Tx]) stored(tx Tx, partition, incarnation string) (*store.LogPosition, error) {
-	name := r.src.c.cfg.Name
-	p, err := r.src.c.store.Position(r.ctx, tx, name, partition)
-	if err != nil || p != nil {
-		return p, err
-	}
-	w, err := r.src.c.store.Watermark(r.ctx, tx, name, postrider.Position{Partition: partition, Incarnation: incarnation})
-	if err != nil || !w.Known {
-		return nil, err
-	}
-	p = &store.LogPosition{Partition: partition, Incarnation: incarnation, Offset: w.Offset}
-	p.Anchors = addAnchor(nil, postrider.Position{Offset: w.Offset, Mark: w.Mark})
-	return p, nil
 }
 
 // inPart returns where a part of a log begins: at its position, or at that in the whole if it has none since that was divided. Without

@@ -142,12 +142,12 @@ func (c *Consumer[Tx]) storeAnswers() {
 // judge decides what happens to a message whose attempt failed: a fate, or, if local, another attempt after a wait. It logs the
 // failure.
 func (c *Consumer[Tx]) judge(it *item, err error, local bool) (wait time.Duration) {
-	wait = c.decide(it, err, local)
+	wait = c.setFate(it, err, local)
 	c.logFailure(it, wait)
 	return wait
 }
 
-func (c *Consumer[Tx]) decide(it *item, err error, local bool) (wait time.Duration) {
+func (c *Consumer[Tx]) setFate(it *item, err error, local bool) (wait time.Duration) {
 	o := postrider.OutcomeOf(err)
 	cause := attempt.CauseText(o.Err)
 	switch {
@@ -264,7 +264,6 @@ func (c *Consumer[Tx]) settle(batch []*item, ends map[*item]end) {
 	for _, it := range batch {
 		c.in.count(ends[it] != duplicate)
 	}
-	c.store.Wake() // for messages that handlers published, and parked ones that are due
 	c.acknowledge(batch, ends)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	signals "github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/store"
 )
 
@@ -83,6 +84,8 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		}
 		ctx = own
 	}
+	var published signals.After
+	ctx = published.Within(ctx)
 	t := &transaction[Tx]{Consumer: c, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
 	fresh, err := t.begin(ctx, batch)
 	if err != nil {
@@ -117,6 +120,10 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 			res.failed = res.err
 		}
 		return res
+	}
+	published.Wake()
+	if len(t.failed) > 0 { // what was parked may be due
+		c.store.Wake()
 	}
 	return result{ends: t.ends}
 }

@@ -71,8 +71,8 @@ func (s Store) Place(ctx context.Context, by, reason string) (h Hold, err error)
 // Release releases a hold, which stays on record, even if it cannot be read. Errors: ErrNoHold, ErrReleased.
 func (s Store) Release(ctx context.Context, id, by, reason string) (h Hold, err error) {
 	err = s.records.Change(ctx, store.Operation{Method: "ReleaseHold", Doing: "release a legal hold"}, func(w store.Writer) error {
-		d, err := w.LockDocument(ctx, store.KindLegalHold, id)
-		if errors.Is(err, store.ErrNoDocument) {
+		d, err := w.LockRecord(ctx, store.WorkRecords, store.KindLegalHold, id)
+		if errors.Is(err, store.ErrNoRecord) {
 			return notActive(ctx, w, id)
 		}
 		if err != nil {
@@ -85,7 +85,7 @@ func (s Store) Release(ctx context.Context, id, by, reason string) (h Hold, err 
 			return err
 		}
 		h.ReleasedBy, h.ReleaseReason = stored.Text(by), stored.Text(reason)
-		if err := w.RemoveDocument(ctx, store.KindLegalHold, id); err != nil {
+		if err := w.RemoveRecord(ctx, store.WorkRecords, store.KindLegalHold, id); err != nil {
 			return err
 		}
 		return h.add(ctx, w, releasedKind)
@@ -94,9 +94,9 @@ func (s Store) Release(ctx context.Context, id, by, reason string) (h Hold, err 
 }
 
 // notActive says why a hold cannot be released.
-func notActive(ctx context.Context, r store.DocumentReader, id string) error {
-	d, err := r.Document(ctx, releasedKind, id)
-	if errors.Is(err, store.ErrNoDocument) {
+func notActive(ctx context.Context, r store.Reader, id string) error {
+	d, err := stored.FindRecord(ctx, r, releasedKind, id)
+	if errors.Is(err, store.ErrNoRecord) {
 		return fmt.Errorf("%w: %s", ErrNoHold, id)
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func (s Store) List(ctx context.Context) iter.Seq2[Hold, error] {
 	return func(yield func(Hold, error) bool) {
 		op := store.Operation{Method: "ListHolds", Doing: "list legal holds"}
 		for _, kind := range []string{store.KindLegalHold, releasedKind} {
-			for d, err := range stored.ListDocuments(ctx, s.records, op, kind) {
+			for d, err := range stored.ListRecords(ctx, s.records, op, kind) {
 				if err != nil {
 					yield(Hold{}, err)
 					return
@@ -127,8 +127,8 @@ func (s Store) List(ctx context.Context) iter.Seq2[Hold, error] {
 }
 
 // Check fails if a hold is active, even if it cannot be read. Errors: ErrHeld.
-func Check(ctx context.Context, r store.DocumentReader) error {
-	active, err := r.Documents(ctx, store.KindLegalHold, "", 1)
+func Check(ctx context.Context, r store.Reader) error {
+	active, err := r.ListRecords(ctx, store.RecordQuery{Table: store.WorkRecords, Kind: store.KindLegalHold, Limit: 1})
 	if err != nil || len(active) == 0 {
 		return err
 	}
@@ -139,15 +139,15 @@ func Check(ctx context.Context, r store.DocumentReader) error {
 	return fmt.Errorf("%w: %s, placed by %s: %s", ErrHeld, h.ID, h.By, h.Reason)
 }
 
-func (h *Hold) add(ctx context.Context, w store.DocumentWriter, kind string) error {
+func (h *Hold) add(ctx context.Context, w store.Writer, kind string) error {
 	body, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	return w.AddDocument(ctx, store.Document{Kind: kind, ID: h.ID, Body: body})
+	return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: kind, ID: h.ID, Body: body})
 }
 
-func parse(d store.Document) (h Hold, err error) {
+func parse(d store.Record) (h Hold, err error) {
 	if err = json.Unmarshal(d.Body, &h); err != nil {
 		err = fmt.Errorf("the stored legal hold %s: %w", d.ID, err)
 	}

@@ -42,9 +42,6 @@ func (*endless) View(context.Context, store.Operation, func(store.Reader) error)
 
 func (*endless) Release(context.Context, string, []store.LeaseRef) error { return nil }
 func (*endless) Leave(context.Context, string, store.Owner) error        { return nil }
-func (*endless) LoadParked(context.Context, string, int, int64, int) (store.ParkedState, error) {
-	return store.ParkedState{}, nil
-}
 func (*endless) FindHeld(context.Context, string, []store.LeaseRef, []string) (store.FoundHeld, error) {
 	return store.FoundHeld{}, nil
 }

@@ -18,7 +18,7 @@ const (
 // circuit prevents a broker that is down from looking like ten thousand failing messages. Closed, calls go out.
 //
 //   - It opens when the publisher reports that the broker is unavailable, or when a call ends without an answer for any of its
-//     messages (see Relay.judge). An answer, even one that refuses a message, shows that the destination is available: any
+//     messages (see Relay.tellCircuit). An answer, even one that refuses a message, shows that the destination is available: any
 //     number of failing messages, in a row or at the same time, do not open it.
 //   - Open, nothing is fetched or sent except one probe at a time, with a single message (read for it if none is in memory). The
 //     next probe uses a different message, since it may be the message that gets no answer. A destination that says for how long

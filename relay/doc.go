@@ -112,3 +112,17 @@
 //   - A message is dead-lettered: the messages queued after it wait until the dead letter is recorded.
 //   - A handler panics or ends its goroutine: that is a failed attempt.
 package relay
+
+// Where things are; TestMapOfFiles compares this list with the folder. Fields and loops of Relay are in relay.go, and the decisions in
+// relay/internal/schedule.
+//
+//	configuration               config filter policy capabilities
+//	handlers                    handle handletx handletx_batch
+//	beginning and ending        relay background drain notices
+//	leases                      lease share handover partition progress
+//	reading                     fetch due pace heldkeys
+//	calling                     work slow rate gate circuit handletx_run
+//	outcomes                    result outcome settle outlived
+//	operators' decisions        decide
+//	maintenance                 maintain
+//	logs and observers          logging observer

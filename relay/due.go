@@ -116,14 +116,14 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
-	view := r.beginView()
-	defer r.endView(view)
+	lookup := r.beginLookup()
+	defer r.endLookup(lookup)
 	began := time.Now()
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
 	r.observeDue(began, res.Runs, err)
 	if err == nil {
 		var lost []int
-		lost, err = r.findHeld(bounded, view, req.Leases, func(yield func(int, string)) {
+		lost, err = r.findHeld(bounded, lookup, req.Leases, func(yield func(int, string)) {
 			for i := range res.Runs {
 				if run := &res.Runs[i]; run.Key == "" {
 					for j := range run.Entries {
@@ -137,7 +137,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.admitDueResult(&res, parts, view)
+	r.admitDueResult(&res, parts, lookup)
 	return res.More && len(res.Runs) > 0, r.decideAll(ctx, res.Decisions, parts)
 }
 
@@ -158,7 +158,7 @@ func (r *Relay) observeDue(began time.Time, runs []store.ParkedRun, err error) {
 }
 
 // admitDueResult processes what was found.
-func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *schedule.View) {
+func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, lookup *schedule.HeldLookup) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
 	for _, id := range res.Lost {
@@ -175,7 +175,7 @@ func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, view *s
 	for i := range res.Runs {
 		p := r.partitions[res.Runs[i].Partition]
 		if p != nil && !p.Leaving() && slices.Contains(parts, p) && !awaitsDecision(&res.Runs[i], res.Decisions) {
-			r.admitRun(p, &res.Runs[i], view, now)
+			r.admitRun(p, &res.Runs[i], lookup, now)
 		}
 	}
 }
@@ -210,12 +210,12 @@ func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 }
 
 // admitRun adds a unit of parked work to the schedule.
-func (r *Relay) admitRun(p *partition, in *store.ParkedRun, view *schedule.View, now time.Time) {
+func (r *Relay) admitRun(p *partition, in *store.ParkedRun, lookup *schedule.HeldLookup, now time.Time) {
 	items := make([]item, len(in.Entries))
 	for i := range in.Entries {
 		items[i] = r.newItem(p, &in.Entries[i])
 		if in.Key == "" {
-			p.AdmitDue(&items[i], view, now)
+			p.AdmitDue(&items[i], lookup, now)
 		}
 	}
 	if in.Key != "" {

@@ -88,18 +88,18 @@ func (r *Relay) fetchRound(ctx context.Context, by observe.WokenBy) (found int, 
 	if len(parts) == 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.endRound(nil)
+		r.endRound(nil) // for Drain
 		return 0, false, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.LeaseTTL)
 	defer cancel()
-	view := r.beginView()
-	defer r.endView(view)
+	lookup := r.beginLookup()
+	defer r.endLookup(lookup)
 	began := time.Now()
 	batches, err := r.store.Fetch(bounded, r.cfg.Name, req)
 	r.observeFetch(ctx, began, by, batches, err)
 	if err == nil {
-		err = r.findHeldOf(bounded, view, req, batches)
+		err = r.findHeldOf(bounded, lookup, req, batches)
 	}
 
 	r.mu.Lock()
@@ -113,18 +113,18 @@ func (r *Relay) fetchRound(ctx context.Context, by observe.WokenBy) (found int, 
 	if err != nil {
 		return 0, false, err
 	}
-	found, again = r.admitFetched(batches, parts, view)
+	found, again = r.admitFetched(batches, parts, lookup)
 	r.endRound(parts)
 	return found, again && r.freshRoom() >= r.sched.Fresh.WorthReading(), nil
 }
 
 // findHeldOf looks up the keys of batches that may be held. A batch whose lease is found not to hold is lost.
-func (r *Relay) findHeldOf(ctx context.Context, view *schedule.View, req store.FetchRequest, batches []store.Batch) error {
+func (r *Relay) findHeldOf(ctx context.Context, lookup *schedule.HeldLookup, req store.FetchRequest, batches []store.Batch) error {
 	leases := make([]store.LeaseRef, len(req.Partitions))
 	for i := range req.Partitions {
 		leases[i] = req.Partitions[i].LeaseRef
 	}
-	lost, err := r.findHeld(ctx, view, leases, func(yield func(int, string)) {
+	lost, err := r.findHeld(ctx, lookup, leases, func(yield func(int, string)) {
 		for i := range batches {
 			for j := range batches[i].Entries {
 				yield(batches[i].Partition, batches[i].Entries[j].Message.Key)
@@ -160,7 +160,7 @@ func (r *Relay) observeFetch(ctx context.Context, began time.Time, by observe.Wo
 }
 
 // admitFetched adds what was read to the schedule. It reports how many messages that were, and whether there are more.
-func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *schedule.View) (found int, more bool) {
+func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, lookup *schedule.HeldLookup) (found int, more bool) {
 	for _, p := range parts {
 		p.more = false
 	}
@@ -180,10 +180,10 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, view *sc
 		found += len(b.Entries)
 		p.more = b.More
 		more = more || b.More
-		r.admit(p, b, view)
+		r.admit(p, b, lookup)
 	}
 	for _, p := range parts {
-		if !p.more && !p.Leaving() && r.life.Err() == nil { // what was not read by now is no longer in the log
+		if !p.more && !p.Leaving() && r.life.Err() == nil {
 			p.ReadToEnd()
 		}
 	}
@@ -248,7 +248,7 @@ func (r *Relay) wantFetch() bool {
 }
 
 // admit adds a batch to the schedule.
-func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
+func (r *Relay) admit(p *partition, b *store.Batch, lookup *schedule.HeldLookup) {
 	if len(b.Entries) == 0 && b.Next == p.fetched {
 		return
 	}
@@ -272,7 +272,7 @@ func (r *Relay) admit(p *partition, b *store.Batch, view *schedule.View) {
 			it.Delay = e.Delay
 		}
 		r.taken = true
-		p.Admit(it, ticket+uint64(i), view, now)
+		p.Admit(it, ticket+uint64(i), lookup, now)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/protect"
 	signals "github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/observe"
@@ -155,7 +156,7 @@ func (h *handling) attempt(ctx context.Context, it *item) error {
 
 // bounded calls f with the time of an attempt.
 func (h *handling) bounded(ctx context.Context, f func(ctx context.Context) error) error {
-	ctx, end := h.boundAttempt(ctx, time.Now())
+	ctx, end := attempt.Bound(ctx, time.Now(), h.attemptTimeout())
 	defer end()
 	return f(ctx)
 }

@@ -9,21 +9,23 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-func (r *Relay) beginView() *schedule.View {
+// beginLookup is called before messages are read, endLookup once they are admitted. Without a lookup in between, a key that this process
+// holds or releases meanwhile would be taken for what the store said before.
+func (r *Relay) beginLookup() *schedule.HeldLookup {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sched.BeginView()
+	return r.sched.BeginLookup()
 }
 
-func (r *Relay) endView(v *schedule.View) {
+func (r *Relay) endLookup(v *schedule.HeldLookup) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sched.EndView(v)
+	r.sched.EndLookup(v)
 }
 
 // findHeld looks up the keys of messages that were read under leases, if they may be held and are not in memory. It returns the
 // partitions whose lease does not hold: nothing is known of their keys.
-func (r *Relay) findHeld(ctx context.Context, v *schedule.View, leases []store.LeaseRef, keysOf func(yield func(partition int, key string))) (
+func (r *Relay) findHeld(ctx context.Context, v *schedule.HeldLookup, leases []store.LeaseRef, keysOf func(yield func(partition int, key string))) (
 	lost []int, err error,
 ) {
 	unknown, of := make(map[string]struct{}), make(map[int]bool)

@@ -126,7 +126,7 @@ func TestLeaseThatAWorkerFindsExpired(t *testing.T) {
 		p := r.partitions[0]
 		p.expiry.Stop()
 		p.Until = time.Now()
-		r.admit(p, &store.Batch{Entries: []store.Entry{{Message: &postrider.Message{Sequence: 1}}}}, r.sched.BeginView())
+		r.admit(p, &store.Batch{Entries: []store.Entry{{Message: &postrider.Message{Sequence: 1}}}}, r.sched.BeginLookup())
 		r.gating.paused.Store(false)
 		if batch, _ := r.take(nil, &workerSlot{}); len(batch) > 0 || !slices.Equal(changes, []observe.LeaseChange{observe.LeaseExpired}) {
 			t.Errorf("%d messages were taken, and the observer was told of %v; want none, and one lease that expired", len(batch), changes)

@@ -39,7 +39,7 @@ func (r *Relay) complete(batch []*item, results []result, probe bool, observed *
 	} else {
 		observed.delivered(len(batch))
 	}
-	r.judge(batch, results, probe) // after markCut, whose marks it skips; before outcome, for which it marks what is unavailable
+	r.tellCircuit(batch, results, probe) // after markCut, whose marks it skips; before outcome, for which it marks what is unavailable
 	r.sched.Complete(batch, outcome)
 	r.wakeReaders()
 }
@@ -85,14 +85,14 @@ func (r *Relay) markCut(batch []*item, results []result) {
 	}
 }
 
-// judge tells the circuit what a call says about the destination as a whole. It marks messages that got no answer as
+// tellCircuit tells the circuit what a call says about the destination as a whole. It marks messages that got no answer as
 // unavailable, so that no attempt is counted for them.
 //
 //	any message Unavailable                          the circuit opens
 //	no message answered, the time of the call over   the circuit opens, unless another call was answered meanwhile
 //	the call broke with messages of several keys     the circuit opens; probes find the message that breaks it
 //	any other outcome, a failure too                 an answer: the circuit closes
-func (r *Relay) judge(batch []*item, results []result, probe bool) {
+func (r *Relay) tellCircuit(batch []*item, results []result, probe bool) {
 	if r.publish == nil {
 		return
 	}

@@ -100,8 +100,6 @@ type leasing struct {
 	acquireOutage outage
 	leased        bool      // a heartbeat has succeeded
 	begun         bool      // noteFirst has seen the first leases
-	taken         bool      // a message from the log had a topic that the relay takes
-	skipped       int       // messages from the log that had none
 	lastHeartbeat time.Time // when the last heartbeat that was answered was sent
 	short         bool      // the relay holds fewer partitions than its share
 }
@@ -112,6 +110,8 @@ type reading struct {
 	dueFull bool      // parked messages are not read because there is no room
 	rounds  uint64    // completed rounds of fetching
 	drains  map[*drain]struct{}
+	taken   bool // a message from the log had a topic that the relay takes
+	skipped int  // messages from the log that had none
 }
 
 // calling is the state of the workers and of the destination that they call.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
@@ -101,7 +102,7 @@ func (r *Relay) call(ctx context.Context, batch []*item, msgs []*postrider.Messa
 			errs = fail(len(batch), &brokenCallError{&PanicError{Value: v, Stack: string(debug.Stack())}})
 		}
 	}()
-	ctx, end := r.boundAttempt(ctx, batch[0].Started)
+	ctx, end := attempt.Bound(ctx, batch[0].Started, r.attemptTimeout())
 	defer end()
 	if undecodable(batch) {
 		return r.callDecodable(ctx, batch)

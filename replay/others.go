@@ -43,7 +43,7 @@ func (o *others) parked(ctx context.Context, w store.Writer, r *Replay, m *store
 
 // find finds them, those that have ended included: what they have parked may still be there.
 func (o *others) find(ctx context.Context, w store.Writer, r *Replay) error {
-	for d, err := range stored.AllDocuments(ctx, w, kind) {
+	for d, err := range stored.AllRecords(ctx, w, kind) {
 		if err != nil {
 			return err
 		}

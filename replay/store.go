@@ -44,24 +44,21 @@ func (s Store) Count(ctx context.Context, p Plan) (f Found, err error) {
 		return f, err
 	}
 	op := store.Operation{Method: "CountReplay", Doing: "count the messages of a replay"}
-	var end int64
+	var log store.RelayLog
 	err = s.records.View(ctx, op, func(r store.Reader) (err error) {
-		if f.topics, err = r.RelayTopics(ctx, p.Relay); err != nil {
-			return err
-		}
-		end, err = r.LogPosition(ctx, p.Relay)
+		log, err = r.RelayLog(ctx, p.Relay)
 		return err
 	})
 	if err != nil {
 		return f, err
 	}
-	if f.topics == nil {
+	if f.topics = log.Topics; f.topics == nil {
 		return f, fmt.Errorf("%w: %q has not run on this outbox, or is a consumer", ErrNoRelay, p.Relay)
 	}
-	for after := int64(0); after < end; {
+	for after := int64(0); after < log.Position; {
 		var page store.LogPage
 		err := s.records.View(ctx, op, func(r store.Reader) (err error) {
-			page, err = r.Logged(ctx, store.LogQuery{Relay: p.Relay, After: after, UpTo: end, Limit: pageLimit})
+			page, err = r.Logged(ctx, store.LogQuery{Relay: p.Relay, After: after, UpTo: log.Position, Limit: pageLimit})
 			return err
 		})
 		if err != nil {
@@ -110,11 +107,7 @@ func (s Store) Start(ctx context.Context, p Plan) (Replay, error) {
 		if r.StartedAt, err = w.Now(ctx); err != nil {
 			return err
 		}
-		d, err := r.document()
-		if err != nil {
-			return err
-		}
-		return w.AddDocument(ctx, d)
+		return r.save(ctx, w, 0)
 	})
 	if err == nil {
 		s.records.Wake()
@@ -122,13 +115,17 @@ func (s Store) Start(ctx context.Context, p Plan) (Replay, error) {
 	return r, err
 }
 
-func (r *Replay) document() (store.Document, error) {
+// save stores a replay whose record has a revision, 0 for a new one.
+func (r *Replay) save(ctx context.Context, w store.Writer, rev int64) error {
 	body, err := json.Marshal(r)
-	return store.Document{Kind: kind, ID: r.ID, Body: body}, err
+	if err != nil {
+		return err
+	}
+	return w.PutRecord(ctx, store.Record{Table: store.WorkRecords, Kind: kind, ID: r.ID, Rev: rev, Body: body})
 }
 
-func parse(d store.Document, err error) (Replay, error) {
-	if errors.Is(err, store.ErrNoDocument) {
+func parse(d store.Record, err error) (Replay, error) {
+	if errors.Is(err, store.ErrNoRecord) {
 		return Replay{}, fmt.Errorf("replay %s: %w", d.ID, ErrNoReplay)
 	}
 	if err != nil {
@@ -144,7 +141,7 @@ func parse(d store.Document, err error) (Replay, error) {
 // update locks a replay, and stores it if change reports a change.
 func (s Store) update(ctx context.Context, op store.Operation, id string, change func(w store.Writer, r *Replay, now time.Time) (bool, error)) (r Replay, err error) {
 	err = s.records.Change(ctx, op, func(w store.Writer) error {
-		d, err := w.LockDocument(ctx, kind, id)
+		d, err := w.LockRecord(ctx, store.WorkRecords, kind, id)
 		d.ID = id
 		if r, err = parse(d, err); err != nil {
 			return err
@@ -157,10 +154,7 @@ func (s Store) update(ctx context.Context, op store.Operation, id string, change
 		if err != nil || !changed {
 			return err
 		}
-		if d, err = r.document(); err != nil {
-			return err
-		}
-		return w.SaveDocument(ctx, d)
+		return r.save(ctx, w, d.Rev)
 	})
 	return r, err
 }
@@ -306,7 +300,7 @@ func (s Store) fail(ctx context.Context, o drive.Operation[string], cause string
 func (s Store) Show(ctx context.Context, id string) (r Replay, err error) {
 	op := store.Operation{Method: "ShowReplay", Doing: "show a replay"}
 	err = s.records.View(ctx, op, func(read store.Reader) error {
-		d, err := read.Document(ctx, kind, id)
+		d, err := stored.FindRecord(ctx, read, kind, id)
 		d.ID = id
 		r, err = parse(d, err)
 		return err
@@ -318,7 +312,7 @@ func (s Store) Show(ctx context.Context, id string) (r Replay, err error) {
 func (s Store) List(ctx context.Context) iter.Seq2[Replay, error] {
 	return func(yield func(Replay, error) bool) {
 		op := store.Operation{Method: "ListReplays", Doing: "list replays"}
-		for d, err := range stored.ListDocuments(ctx, s.records, op, kind) {
+		for d, err := range stored.ListRecords(ctx, s.records, op, kind) {
 			if r, err := parse(d, err); !yield(r, err) || err != nil {
 				return
 			}
@@ -352,7 +346,7 @@ func (s Store) Purge(ctx context.Context, endedFor time.Duration) (n int, err er
 		for _, r := range ended {
 			if err == nil && now.Sub(r.EndedAt) >= endedFor {
 				n++
-				err = w.RemoveDocument(ctx, kind, r.ID)
+				err = w.RemoveRecord(ctx, store.WorkRecords, kind, r.ID)
 			}
 		}
 		return err

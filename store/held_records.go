@@ -73,10 +73,9 @@ type HeldWriter interface { //nolint:interfacebloat // one transaction of a stor
 	DiscardOpen(ctx context.Context, c ParkedChoice, by, resolution string) (int, error)
 
 	// LockRelay keeps processes of a relay, and decisions about it, out until the transaction ends. known says whether the
-	// relay has ever registered; left whether it has parked messages, held keys or open dead letters.
+	// relay has ever registered; left whether it has parked messages, held keys or open dead letters. Errors: ErrAlive, with the
+	// name of the process, if a process of the relay is alive.
 	LockRelay(ctx context.Context, relay string) (known, left bool, err error)
-	// CheckStopped returns ErrAlive, with the name of the process, if a process of the relay is alive.
-	CheckStopped(ctx context.Context, relay string) error
 	// RemoveRelay removes everything about a locked relay except its dead letters. It has no parked messages.
 	RemoveRelay(ctx context.Context, relay string) error
 	// RemoveKept removes what RemoveRelay leaves, up to limit rows of each table, and returns how many rows; 0 if none are left. No

@@ -59,9 +59,6 @@ type Ledger[Tx any] interface {
 	// Whether keys are held is read after waiting for claims: a key that was held together with a claim that was waited
 	// for is reported as held.
 	Claim(ctx context.Context, tx Tx, consumer string, msgs []ClaimRequest) ([]ClaimResult, error)
-	// Watermark returns how far consumer had consumed the log that at names by Partition and Incarnation, if an earlier version of
-	// it kept a watermark in this database. Nothing writes watermarks any more.
-	Watermark(ctx context.Context, tx Tx, consumer string, at postrider.Position) (Watermark, error)
 	// Version returns the AggregateVersion that consumer last applied for a key, 0 if none, and locks it until the end of
 	// the transaction, even if there is none yet. SetVersion records it.
 	Version(ctx context.Context, tx Tx, consumer, key string) (int64, error)
@@ -85,14 +82,6 @@ type ClaimResult struct {
 	Held bool
 }
 
-// Watermark is the progress in a source's partition, as earlier versions kept it for consumers in a group.
-type Watermark struct {
-	// Offset is the last consumed offset, if Known, and Mark the mark of the message there; "" if it has none.
-	Offset int64
-	Mark   string
-	Known  bool
-}
-
 // Parker stores messages that cannot be processed now, where the relay of the same name (Due, Settle) and
 // operators find them. A parked message gets a sequence from the store that rises within a key in the order of
 // parking and is never reused; its partition is that of postrider.PartitionOf. Times count from the call, on the
@@ -107,8 +96,6 @@ type Parker[Tx any] interface {
 	// counts a message of the log for it. It is called before any lease is acquired in its name, and has no effect the
 	// second time. Errors: ErrNameOfRelay when a relay has this name.
 	Enroll(ctx context.Context, consumer string) error
-	// HeldAmong returns the given keys that are held for consumer, in any order.
-	HeldAmong(ctx context.Context, tx Tx, consumer string, keys []string) ([]string, error)
 	// Park parks or dead-letters messages that failed, in the order given: the sequences of a key rise in it, after those that are parked
 	// already. If the key of a message to park is not held yet, it is held from now on with this message as its blocking
 	// message, due After from now; if it is held, the held key does not change. A message without a key is itself due After from now.

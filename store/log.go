@@ -18,9 +18,6 @@ type Log interface {
 	// Due returns parked messages that are due, oldest due first, and operators' decisions that are waiting to be applied.
 	// Partitions whose lease does not hold are reported in Lost; nothing is returned for them.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
-	// LoadParked returns what a relay has parked or dead-lettered in a partition beyond a cursor at position, with up to maxHeld
-	// held keys; 0: all. For a consumer, it returns no sequences.
-	LoadParked(ctx context.Context, relay string, partition int, position int64, maxHeld int) (ParkedState, error)
 	// FindHeld says which of keys are held for a relay. A relay keeps up to MaxHeldKeys held keys in memory, not counting those that it
 	// is working on, and looks up the others when it reads messages. The keys are those of messages of the leased partitions. Whether
 	// the leases hold is read with the keys: of another server, after a failover, another state of the keys would be no answer.

@@ -39,12 +39,18 @@ type LogReader interface {
 	Logged(ctx context.Context, q LogQuery) (LogPage, error)
 	// LogEnd returns the highest sequence in the log, 0 if it is empty.
 	LogEnd(ctx context.Context) (int64, error)
-	// LogPosition returns the highest sequence that a relay has delivered, 0 for none.
-	LogPosition(ctx context.Context, relay string) (int64, error)
-	// RelayTopics returns the patterns of a relay's topic filter in effect; none if there is no such relay.
-	RelayTopics(ctx context.Context, relay string) ([]string, error)
+	// RelayLog says what a relay reads of the log, and how far it is.
+	RelayLog(ctx context.Context, relay string) (RelayLog, error)
 	// CountAllParked counts the parked messages of a relay, queued or not, up to limit.
 	CountAllParked(ctx context.Context, relay string, limit int) (int, error)
+}
+
+// RelayLog is what a relay reads of the log.
+type RelayLog struct {
+	// Topics are the patterns of its topic filter in effect; none if there is no such relay.
+	Topics []string
+	// Position is the highest sequence that it has delivered, 0 for none.
+	Position int64
 }
 
 // LogWriter changes what is delivered from the log, in one transaction.

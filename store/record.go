@@ -5,15 +5,23 @@ import (
 	"time"
 )
 
-// ErrRecordChanged: the record is not in the revision that the change was made for, or a new one exists already.
-var ErrRecordChanged = errors.New("the record has changed")
+// Errors of records.
+var (
+	// ErrNoRecord: no record of this kind has this ID.
+	ErrNoRecord = errors.New("no such record")
+	// ErrRecordChanged: the record is not in the revision that the change was made for, or a new one exists already.
+	ErrRecordChanged = errors.New("the record has changed")
+)
+
+// KindLegalHold is the kind of the records of active legal holds (package legalhold). While there is one, Maintain drops no message.
+const KindLegalHold = "legal hold"
 
 // RecordTable is the table of a Record. Each has rights of its own in the database.
 type RecordTable string
 
 // The tables of records.
 const (
-	// WorkRecords are what operators work with, such as reviews.
+	// WorkRecords are what operators work with, such as replays and reviews.
 	WorkRecords RecordTable = "records"
 	// AuthRecords grant access, or take it back.
 	AuthRecords RecordTable = "auth"
@@ -21,7 +29,7 @@ const (
 	AuditRecords RecordTable = "audit"
 )
 
-// Record is something that the administration of an outbox keeps. Stores never look into Body.
+// Record is something that a package above the stores keeps, of a kind that it defines, e.g. a replay. Stores never look into Body.
 type Record struct {
 	Table RecordTable
 	// Kind and ID identify the record; Kind has up to 64 bytes, ID up to 512.

@@ -6,7 +6,7 @@ import (
 )
 
 // Records is what deadletter.New, held.New, replay.New and erasure.New need: reading and changing dead letters, redrives, held keys, parked
-// messages, decisions and documents. Messages are moved inside the database; their payloads are read only to be shown.
+// messages, decisions and records. Messages are moved inside the database; their payloads are read only to be shown.
 type Records interface {
 	// View calls f, which reads what is committed.
 	View(ctx context.Context, op Operation, f func(Reader) error) error
@@ -28,13 +28,12 @@ type Operation struct{ Method, Doing string }
 type Reader interface { //nolint:interfacebloat // one transaction of a store: a method for each of its statements
 	HeldReader
 	LogReader
-	DocumentReader
 	EraseReader
 	// DeadLetters returns those that a query selects.
 	DeadLetters(ctx context.Context, q DeadQuery) ([]DeadLetter, error)
 	// CountDead counts those that a query selects; Limit is 0.
 	CountDead(ctx context.Context, q DeadQuery) (int64, error)
-	// SpanDead describes the oldest dead letters that a query selects, or the newest.
+	// SpanDead describes the oldest dead letters that a query selects, or the newest, up to Limit.
 	SpanDead(ctx context.Context, q DeadQuery, newest bool) (DeadSpan, error)
 	// CountCauses counts those that a query selects by relay or consumer, type and fingerprint, most frequent first. Limit is the
 	// maximum number of groups, and not 0.
@@ -58,7 +57,6 @@ type Writer interface { //nolint:interfacebloat // one transaction of a store: a
 	Reader
 	HeldWriter
 	LogWriter
-	DocumentWriter
 	EraseWriter
 	// Now returns the database's time, no earlier than the last lock was granted.
 	Now(ctx context.Context) (time.Time, error)
@@ -80,18 +78,20 @@ type Writer interface { //nolint:interfacebloat // one transaction of a store: a
 	// ImportDead adds a dead letter unless one with the same relay, message ID and DiedAt exists. Other imports wait until the
 	// transaction ends.
 	ImportDead(ctx context.Context, a ArchivedDead) (added bool, err error)
-	// NewestDead returns the highest number of a dead letter, 0 if there is none.
-	NewestDead(ctx context.Context) (int64, error)
 	// AddRedrive stores a new redrive and returns its ID.
 	AddRedrive(ctx context.Context, r Redrive) (int64, error)
 	// LockRedrive is Redrive, and makes further calls for the same redrive wait until the transaction ends.
 	LockRedrive(ctx context.Context, id int64) (Redrive, error)
 	// SaveRedrive stores what has changed of a locked redrive.
 	SaveRedrive(ctx context.Context, r Redrive) error
+	// LockRecord returns a record, and makes further calls for the same one wait until the transaction ends. Errors: ErrNoRecord.
+	LockRecord(ctx context.Context, table RecordTable, kind, id string) (Record, error)
 	// PutRecord adds a record if Rev is 0, and replaces Expires and Body of the record with this Rev otherwise. A record that has
 	// expired never stands in the way of a new one. Adding one that expires removes the expired ones of its kind. Records of the
 	// audit do not expire. Errors: ErrRecordChanged.
 	PutRecord(ctx context.Context, r Record) error
+	// RemoveRecord removes a record, if it exists.
+	RemoveRecord(ctx context.Context, table RecordTable, kind, id string) error
 }
 
 // DeadQuery selects dead letters in the order of their numbers.

@@ -141,24 +141,24 @@ func (h *Handler) api() []apiRoute {
 func (h *Handler) statusRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"GET", "/me", "", "Who you are, and your role.", nil, nil, meAnswer{}, func(c call) (any, error) {
+		{method: "GET", path: "/me", does: "Who you are, and your role.", out: meAnswer{}, call: func(c call) (any, error) {
 			return meAnswer{c.p.Subject, c.p.String(), c.p.Role}, nil
 		}},
-		{"GET", "/status", "Overview", "Problems, relays and consumers, with counts and rates.", nil, nil, statusAnswer{}, func(c call) (any, error) {
+		{method: "GET", path: "/status", action: "Overview", does: "Problems, relays and consumers, with counts and rates.", out: statusAnswer{}, call: func(c call) (any, error) {
 			o, err := s.Overview(c.r.Context(), c.p)
 			return newStatusAnswer(o), err
 		}},
-		{"GET", "/doctor", "Doctor", "What is wrong, why it matters and what fixes it: of all checks, or of those in check (names or areas, separated by commas). The report is up to ten seconds old.", []parameter{{name: "check"}}, nil, doctor.Report{}, func(c call) (any, error) {
+		{method: "GET", path: "/doctor", action: "Doctor", does: "What is wrong, why it matters and what fixes it: of all checks, or of those in check (names or areas, separated by commas). The report is up to ten seconds old.", query: []parameter{{name: "check"}}, out: doctor.Report{}, call: func(c call) (any, error) {
 			return s.Doctor(c.r.Context(), c.p, splitNames(c.v.Get("check")))
 		}},
-		{"GET", "/relays/{relay}", "Relay", "One relay or consumer.", nil, nil, relayPageAnswer{}, func(c call) (any, error) {
+		{method: "GET", path: "/relays/{relay}", action: "Relay", does: "One relay or consumer.", out: relayPageAnswer{}, call: func(c call) (any, error) {
 			r, err := s.Relay(c.r.Context(), c.p, c.path("relay"))
 			return newRelayPageAnswer(r), err
 		}},
-		{"GET", "/held", "HeldKeys", "Held keys, longest held first.", []parameter{relayParameter, limitParameter}, nil, []store.HeldInfo{}, func(c call) (any, error) {
+		{method: "GET", path: "/held", action: "HeldKeys", does: "Held keys, longest held first.", query: []parameter{relayParameter, limitParameter}, out: []store.HeldInfo{}, call: func(c call) (any, error) {
 			return s.HeldKeys(c.r.Context(), c.p, c.v.Get("relay"), c.limit())
 		}},
-		{"GET", "/held/{relay}/{key}", "HeldKey", "A held key with its first messages in order, 100 at most.", []parameter{limitParameter}, nil, heldAnswer{}, func(c call) (any, error) {
+		{method: "GET", path: "/held/{relay}/{key}", action: "HeldKey", does: "A held key with its first messages in order, 100 at most.", query: []parameter{limitParameter}, out: heldAnswer{}, call: func(c call) (any, error) {
 			var out heldAnswer
 			var err error
 			out.Held, out.Queued, err = s.HeldKey(c.r.Context(), c.p, c.path("relay"), c.path("key"), c.limit())
@@ -170,14 +170,14 @@ func (h *Handler) statusRoutes() []apiRoute {
 func (h *Handler) readRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"GET", "/dead", "DeadLetters", "Dead letters without payloads, oldest first, and how many match. At most 50,000 are looked at; if complete is false, more may match, and next continues.", append(slices.Clone(deadParameters), parameter{name: "after", least: 0, most: math.MaxInt64}, limitParameter), nil, admin.DeadPage{}, func(c call) (any, error) {
+		{method: "GET", path: "/dead", action: "DeadLetters", does: "Dead letters without payloads, oldest first, and how many match. At most 50,000 are looked at; if complete is false, more may match, and next continues.", query: append(slices.Clone(deadParameters), parameter{name: "after", least: 0, most: math.MaxInt64}, limitParameter), out: admin.DeadPage{}, call: func(c call) (any, error) {
 			after, _ := strconv.ParseInt(c.v.Get("after"), 10, 64)
 			return s.DeadLetters(c.r.Context(), c.p, deadFilter(c.v), max(0, after), c.limit())
 		}},
-		{"GET", "/dead/causes", "Causes", "Open dead letters by relay, type and cause, most frequent first: of the newest 50,000. If complete is false, there are more.", append(slices.Clone(deadParameters), limitParameter), nil, store.FoundCauses{}, func(c call) (any, error) {
+		{method: "GET", path: "/dead/causes", action: "Causes", does: "Open dead letters by relay, type and cause, most frequent first: of the newest 50,000. If complete is false, there are more.", query: append(slices.Clone(deadParameters), limitParameter), out: store.FoundCauses{}, call: func(c call) (any, error) {
 			return s.Causes(c.r.Context(), c.p, deadFilter(c.v), c.limit())
 		}},
-		{"GET", "/dead/{number}", "DeadLetter", "A dead letter, with what rules show of its payload.", nil, nil, admin.Dead{}, func(c call) (any, error) {
+		{method: "GET", path: "/dead/{number}", action: "DeadLetter", does: "A dead letter, with what rules show of its payload.", out: admin.Dead{}, call: func(c call) (any, error) {
 			n, err := number(c.r, "number")
 			if err != nil {
 				return nil, err
@@ -185,31 +185,31 @@ func (h *Handler) readRoutes() []apiRoute {
 			d, _, err := s.DeadLetter(c.r.Context(), c.p, n)
 			return d, err
 		}},
-		{"GET", "/messages/{id}", "Message", "Where a message is, why, and what happens next.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
+		{method: "GET", path: "/messages/{id}", action: "Message", does: "Where a message is, why, and what happens next.", out: inspect.Explanation{}, call: func(c call) (any, error) {
 			return s.Message(c.r.Context(), c.p, c.path("id"))
 		}},
-		{"GET", "/messages/{id}/causation", "Causation", "What caused a message and what it caused, in all configured stores. If the answer is not complete, it says why; search=thorough reads more of the logs.", causationParameters, nil, inspect.Causation{}, h.apiCausation},
-		{"GET", "/keys/{key}", "Key", "What blocks a key at each relay and consumer.", nil, nil, inspect.Explanation{}, func(c call) (any, error) {
+		{method: "GET", path: "/messages/{id}/causation", action: "Causation", does: "What caused a message and what it caused, in all configured stores. If the answer is not complete, it says why; search=thorough reads more of the logs.", query: causationParameters, out: inspect.Causation{}, call: h.apiCausation},
+		{method: "GET", path: "/keys/{key}", action: "Key", does: "What blocks a key at each relay and consumer.", out: inspect.Explanation{}, call: func(c call) (any, error) {
 			return s.Key(c.r.Context(), c.p, c.path("key"))
 		}},
-		{"GET", "/redrives", "Redrives", "Redrives, newest first.", []parameter{limitParameter}, nil, []store.Redrive{}, func(c call) (any, error) {
+		{method: "GET", path: "/redrives", action: "Redrives", does: "Redrives, newest first.", query: []parameter{limitParameter}, out: []store.Redrive{}, call: func(c call) (any, error) {
 			return s.Redrives(c.r.Context(), c.p, c.limit())
 		}},
-		{"GET", "/redrives/{number}", "Redrive", "A redrive, and what became of its messages.", nil, nil, store.Redrive{}, func(c call) (any, error) {
+		{method: "GET", path: "/redrives/{number}", action: "Redrive", does: "A redrive, and what became of its messages.", out: store.Redrive{}, call: func(c call) (any, error) {
 			n, err := number(c.r, "number")
 			if err != nil {
 				return nil, err
 			}
 			return s.Redrive(c.r.Context(), c.p, n)
 		}},
-		{"GET", "/reviews/{id}", "ShowReview", "A review.", nil, nil, admin.Review{}, func(c call) (any, error) {
+		{method: "GET", path: "/reviews/{id}", action: "ShowReview", does: "A review.", out: admin.Review{}, call: func(c call) (any, error) {
 			return s.ShowReview(c.r.Context(), c.p, c.path("id"))
 		}},
-		{"GET", "/sagas", "Sagas", "Sagas in the order of their start.", []parameter{{name: "saga"}, {name: "status", words: wordsOf(store.SagaStatuses)}, {name: "after"}, limitParameter}, nil, sagasAnswer{}, h.apiSagas},
-		{"GET", "/sagas/{id}", "Saga", "A saga with its history, without its data.", nil, nil, admin.Saga{}, func(c call) (any, error) {
+		{method: "GET", path: "/sagas", action: "Sagas", does: "Sagas in the order of their start.", query: []parameter{{name: "saga"}, {name: "status", words: wordsOf(store.SagaStatuses)}, {name: "after"}, limitParameter}, out: sagasAnswer{}, call: h.apiSagas},
+		{method: "GET", path: "/sagas/{id}", action: "Saga", does: "A saga with its history, without its data.", out: admin.Saga{}, call: func(c call) (any, error) {
 			return s.Saga(c.r.Context(), c.p, c.path("id"))
 		}},
-		{"GET", "/activity", "Activity", "Who did what, newest first: an admin sees everybody's actions.", []parameter{{name: "before"}, limitParameter}, nil, activityAnswer{}, func(c call) (any, error) {
+		{method: "GET", path: "/activity", action: "Activity", does: "Who did what, newest first: an admin sees everybody's actions.", query: []parameter{{name: "before"}, limitParameter}, out: activityAnswer{}, call: func(c call) (any, error) {
 			var out activityAnswer
 			var err error
 			out.Entries, out.Next, err = s.Activity(c.r.Context(), c.p, c.v.Get("before"), c.limit())
@@ -232,14 +232,14 @@ func (h *Handler) apiSagas(c call) (any, error) {
 func (h *Handler) writeRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"POST", "/reviews", "StartReview", "Prepares a redrive or discard of the open dead letters that match a filter, and fixes them.", nil, reviewBody{}, admin.Review{}, func(c call) (any, error) {
+		{method: "POST", path: "/reviews", action: "StartReview", does: "Prepares a redrive or discard of the open dead letters that match a filter, and fixes them.", in: reviewBody{}, out: admin.Review{}, call: func(c call) (any, error) {
 			var in reviewBody
 			if err := c.body(&in); err != nil {
 				return nil, err
 			}
 			return s.StartReview(c.r.Context(), c.p, in.Action, in.Filter)
 		}},
-		{"POST", "/reviews/{id}/execute", "ExecuteReview", "Carries out a review, once; names its digest.", nil, admin.Execution{}, reviewAnswer{}, func(c call) (any, error) {
+		{method: "POST", path: "/reviews/{id}/execute", action: "ExecuteReview", does: "Carries out a review, once; names its digest.", in: admin.Execution{}, out: reviewAnswer{}, call: func(c call) (any, error) {
 			var in admin.Execution
 			if err := c.body(&in); err != nil {
 				return nil, err
@@ -249,7 +249,7 @@ func (h *Handler) writeRoutes() []apiRoute {
 			out.Review, out.Discarded, err = s.ExecuteReview(c.r.Context(), c.p, c.path("id"), in)
 			return out, err
 		}},
-		{"POST", "/dead/{number}/redrive", "RedriveDead", "Sends one dead letter back.", nil, noteBody{}, store.Redrive{}, func(c call) (any, error) {
+		{method: "POST", path: "/dead/{number}/redrive", action: "RedriveDead", does: "Sends one dead letter back.", in: noteBody{}, out: store.Redrive{}, call: func(c call) (any, error) {
 			var in noteBody
 			n, err := c.numbered(&in)
 			if err != nil {
@@ -257,7 +257,7 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return s.RedriveDead(c.r.Context(), c.p, n, in.Reason)
 		}},
-		{"POST", "/dead/{number}/discard", "DiscardDead", "Drops one dead letter; it stays on record.", nil, reasonBody{}, nil, func(c call) (any, error) {
+		{method: "POST", path: "/dead/{number}/discard", action: "DiscardDead", does: "Drops one dead letter; it stays on record.", in: reasonBody{}, call: func(c call) (any, error) {
 			var in reasonBody
 			n, err := c.numbered(&in)
 			if err != nil {
@@ -265,7 +265,7 @@ func (h *Handler) writeRoutes() []apiRoute {
 			}
 			return nil, s.DiscardDead(c.r.Context(), c.p, n, in.Reason)
 		}},
-		{"POST", "/held/{relay}/{key}/decide", "Decide", "Decides about a held key. State open in the answer: it is recorded and not applied yet.", nil, decideBody{}, store.Decision{}, func(c call) (any, error) {
+		{method: "POST", path: "/held/{relay}/{key}/decide", action: "Decide", does: "Decides about a held key. State open in the answer: it is recorded and not applied yet.", in: decideBody{}, out: store.Decision{}, call: func(c call) (any, error) {
 			var in decideBody
 			if err := c.body(&in); err != nil {
 				return nil, err
@@ -284,15 +284,15 @@ func (h *Handler) writeRoutes() []apiRoute {
 func (h *Handler) redriveRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"POST", "/redrives/{number}/cancel", "CancelRedrive", "Ends a running redrive; what it has sent stays sent.", nil, noteBody{}, nil, onRedrive(s.CancelRedrive)},
-		{"POST", "/redrives/{number}/continue", "ContinueRedrive", "Lets a redrive go on that has stopped.", nil, noteBody{}, nil, onRedrive(s.ContinueRedrive)},
+		{method: "POST", path: "/redrives/{number}/cancel", action: "CancelRedrive", does: "Ends a running redrive; what it has sent stays sent.", in: noteBody{}, call: onRedrive(s.CancelRedrive)},
+		{method: "POST", path: "/redrives/{number}/continue", action: "ContinueRedrive", does: "Lets a redrive go on that has stopped.", in: noteBody{}, call: onRedrive(s.ContinueRedrive)},
 	}
 }
 
 func (h *Handler) pauseRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
-		{"POST", "/relays/{relay}/pause", "PauseRelay", "Pauses a relay or consumer: its processes start nothing.", nil, pauseBody{}, store.Pause{}, func(c call) (any, error) {
+		{method: "POST", path: "/relays/{relay}/pause", action: "PauseRelay", does: "Pauses a relay or consumer: its processes start nothing.", in: pauseBody{}, out: store.Pause{}, call: func(c call) (any, error) {
 			var in pauseBody
 			if err := c.body(&in); err != nil {
 				return nil, err
@@ -300,7 +300,7 @@ func (h *Handler) pauseRoutes() []apiRoute {
 			last := time.Duration(min(max(in.ForSeconds, -1), 2*pause.Longest.Seconds()) * float64(time.Second))
 			return s.PauseRelay(c.r.Context(), c.p, c.path("relay"), in.Reason, last)
 		}},
-		{"POST", "/relays/{relay}/resume", "ResumeRelay", "Ends the pause of a relay or consumer.", nil, noteBody{}, store.Pause{}, func(c call) (any, error) {
+		{method: "POST", path: "/relays/{relay}/resume", action: "ResumeRelay", does: "Ends the pause of a relay or consumer.", in: noteBody{}, out: store.Pause{}, call: func(c call) (any, error) {
 			var in noteBody
 			if err := c.body(&in); err != nil {
 				return nil, err
@@ -312,7 +312,7 @@ func (h *Handler) pauseRoutes() []apiRoute {
 
 func (h *Handler) sagaRoutes() []apiRoute {
 	return []apiRoute{
-		{"POST", "/sagas/{id}/operate", "OperateSaga", "Asks the engine of a saga for an operation, and waits a moment for its decision. Without handled in the answer, the engine decides later.", nil, sagaBody{}, outcomeAnswer{}, func(c call) (any, error) {
+		{method: "POST", path: "/sagas/{id}/operate", action: "OperateSaga", does: "Asks the engine of a saga for an operation, and waits a moment for its decision. Without handled in the answer, the engine decides later.", in: sagaBody{}, out: outcomeAnswer{}, call: func(c call) (any, error) {
 			var in sagaBody
 			if err := c.body(&in); err != nil {
 				return nil, err

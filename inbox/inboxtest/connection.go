@@ -280,20 +280,12 @@ func (l *connection[Tx]) Claim(ctx context.Context, tx Tx, name string, msgs []s
 	return within(l, "Claim", tx, func() ([]store.ClaimResult, error) { return l.Store.Claim(ctx, tx, name, msgs) })
 }
 
-func (l *connection[Tx]) Watermark(ctx context.Context, tx Tx, name string, at postrider.Position) (store.Watermark, error) {
-	return within(l, "Watermark", tx, func() (store.Watermark, error) { return l.Store.Watermark(ctx, tx, name, at) })
-}
-
 func (l *connection[Tx]) Version(ctx context.Context, tx Tx, name, key string) (int64, error) {
 	return within(l, "Version", tx, func() (int64, error) { return l.Store.Version(ctx, tx, name, key) })
 }
 
 func (l *connection[Tx]) SetVersion(ctx context.Context, tx Tx, name, key string, version int64) error {
 	return onlyWithin(l, "SetVersion", tx, func() error { return l.Store.SetVersion(ctx, tx, name, key, version) })
-}
-
-func (l *connection[Tx]) HeldAmong(ctx context.Context, tx Tx, name string, keys []string) ([]string, error) {
-	return within(l, "HeldAmong", tx, func() ([]string, error) { return l.Store.HeldAmong(ctx, tx, name, keys) })
 }
 
 func (l *connection[Tx]) Park(ctx context.Context, tx Tx, name string, failed []store.ParkRequest) error {

@@ -27,7 +27,7 @@ func faultScenarios[Tx any]() []scenario[Tx] {
 }
 
 // steps are the operations of a transaction for a fresh message.
-var steps = []string{"Begin", "Claim", "Position", "MovePosition", "HeldAmong", "Savepoint", "Commit", "handler", "Ack"}
+var steps = []string{"Begin", "Claim", "Position", "MovePosition", "Savepoint", "Commit", "handler", "Ack"}
 
 // deathAtAnyPoint kills a process at each step, before the step or after it took effect, and lets another continue.
 func deathAtAnyPoint[Tx any](w *world[Tx]) {

@@ -14,7 +14,7 @@ import (
 )
 
 // txSteps are the operations of a relay with transactions.
-var txSteps = []string{"Begin", "handler", "CommitSettled", "Fetch", "LoadParked", "Acquire", "Heartbeat", "Settle", "Due"}
+var txSteps = []string{"Begin", "handler", "CommitSettled", "Fetch", "Acquire", "Heartbeat", "Settle", "Due"}
 
 // txDeaths kill a process at each step. Since every death waits for a lease to end, they do it side by side.
 func txDeaths[Tx any]() (all []txScenario[Tx]) {

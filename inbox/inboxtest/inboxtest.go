@@ -12,7 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -36,9 +35,9 @@ type Harness[Tx any] struct {
 	// that later statements run outside any transaction, and returns the error of the statement. It is nil if the
 	// database never does that.
 	Undo func(ctx context.Context, s Store[Tx], tx Tx) error
-	// LeaveWatermark writes the watermark that an earlier version would have left. It is nil if the database is never older than
-	// the program.
-	LeaveWatermark func(t testing.TB, s Store[Tx], consumer string, at postrider.Position)
+	// MigrateWatermarks writes the watermarks that an earlier version would have left, oldest first, and migrates the database from
+	// that version to the newest. It is nil if the database is never older than the program.
+	MigrateWatermarks func(t testing.TB, s Store[Tx], left []Watermark)
 	// Histories is how many random histories Model runs. Default: 20.
 	Histories int
 }

@@ -1,14 +1,22 @@
 package inboxtest
 
 import (
+	"reflect"
+
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
-// logFromWatermark: the database has the watermarks of a group, which an earlier version has left. Operators see them, and the consumer
-// reads the log from there.
+// Watermark is how far a consumer in a group had processed a log, as an earlier version kept it: At has an offset and a mark.
+type Watermark struct {
+	Consumer string
+	At       postrider.Position
+}
+
+// logFromWatermark: the database has the watermarks of groups, which an earlier version has left. The migration makes positions of them: of
+// those in one partition, of the newest. Operators see both, and the consumer reads the log from there.
 func logFromWatermark[Tx any](w *world[Tx]) {
-	if w.h.LeaveWatermark == nil {
+	if w.h.MigrateWatermarks == nil {
 		return
 	}
 	s := setting[Tx]{log: true}
@@ -16,14 +24,26 @@ func logFromWatermark[Tx any](w *world[Tx]) {
 	w.send("a", "b", "c", "", "a", "b")
 	parts, err := w.log.Partitions(w.ctx)
 	w.must(err, "list the partitions")
+	var left []Watermark
+	var another []store.LogPosition
 	for _, p := range parts {
 		at := postrider.Position{Partition: p.Name, Incarnation: p.Incarnation, Offset: p.End}
-		w.h.LeaveWatermark(w.t, w.store, consumer, at)
-		at.Offset, at.Mark = 1<<62, "mark"
-		w.h.LeaveWatermark(w.t, w.store, "another", at)
-		w.wantWatermark("another", at, store.Watermark{Offset: 1 << 62, Mark: "mark", Known: true})
-		at.Incarnation = "another"
-		w.wantWatermark("another", at, store.Watermark{})
+		older := postrider.Position{Partition: p.Name, Incarnation: "older", Offset: 7, Mark: "older"}
+		newer := postrider.Position{Partition: p.Name, Incarnation: "new\"er", Offset: 1 << 62, Mark: "\"mark\\ü"}
+		left = append(left, Watermark{consumer, at}, Watermark{"anöther", older}, Watermark{"anöther", newer})
+		another = append(another, store.LogPosition{
+			Partition: p.Name, Number: 1, Incarnation: newer.Incarnation, Offset: newer.Offset, End: newer.Offset,
+			Anchors: []store.LogAnchor{{Offset: newer.Offset, Mark: newer.Mark}},
+		})
+	}
+	w.h.MigrateWatermarks(w.t, w.store, left)
+	got, err := w.store.LogPositions(w.ctx, "anöther")
+	w.must(err, "positions")
+	for i := range got {
+		got[i].Moved = 0
+	}
+	if !reflect.DeepEqual(got, another) {
+		w.t.Errorf("positions of another consumer:\n%+v, want\n%+v", got, another)
 	}
 	want := w.send("a", "b", "c", "")
 	p := w.start(s)
@@ -37,18 +57,6 @@ func logFromWatermark[Tx any](w *world[Tx]) {
 	w.must(err, "status of consumers")
 	if len(all) != 1 || len(all[0].Watermarks) != len(parts) || all[0].Watermarks[0].Offset != parts[0].End {
 		w.t.Errorf("status of consumers: %+v, want the watermarks of %s", all, consumer)
-	}
-}
-
-func (w *world[Tx]) wantWatermark(consumer string, at postrider.Position, want store.Watermark) {
-	w.t.Helper()
-	tx, err := w.store.Begin(w.ctx)
-	w.must(err, "begin")
-	got, err := w.store.Watermark(w.ctx, tx, consumer, at)
-	w.must(err, "watermark")
-	w.must(w.store.Rollback(w.ctx, tx), "roll back")
-	if got != want {
-		w.t.Errorf("watermark in %+v: %+v, want %+v", at, got, want)
 	}
 }
 

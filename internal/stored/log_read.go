@@ -3,6 +3,8 @@ package stored
 import (
 	"context"
 	"database/sql"
+
+	"github.com/postrider/postrider/store"
 )
 
 // LogReader is what store.LogReader has except Logged, for stores over database/sql.
@@ -20,15 +22,14 @@ func (r LogReader) LogEnd(ctx context.Context) (int64, error) {
 	return value[int64](ctx, r.Query, r.EndSQL)
 }
 
-// LogPosition implements store.LogReader.
-func (r LogReader) LogPosition(ctx context.Context, relay string) (int64, error) {
-	return value[int64](ctx, r.Query, r.PositionSQL, relay)
-}
-
-// RelayTopics implements store.LogReader.
-func (r LogReader) RelayTopics(ctx context.Context, relay string) ([]string, error) {
+// RelayLog implements store.LogReader.
+func (r LogReader) RelayLog(ctx context.Context, relay string) (out store.RelayLog, err error) {
 	all, err := r.Filters(ctx)
-	return all[relay], err
+	if err == nil {
+		out.Topics = all[relay]
+		out.Position, err = value[int64](ctx, r.Query, r.PositionSQL, relay)
+	}
+	return out, err
 }
 
 // CountAllParked implements store.LogReader.

@@ -3,7 +3,6 @@ package stored
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/postrider/postrider/store"
 )
@@ -34,30 +33,6 @@ func Records(ctx context.Context, q Query, of store.RecordQuery, text string, ar
 		return err
 	})
 	return out, err
-}
-
-// Documents returns the documents that a statement selects: kind, ID, time and body.
-func Documents(ctx context.Context, q Query, text string, args ...any) (out []store.Document, err error) {
-	err = q.Each(ctx, text, args, func(rows *sql.Rows) error {
-		var d store.Document
-		var at int64
-		err := rows.Scan(&d.Kind, &d.ID, &at, &d.Body)
-		d.At = Time(at)
-		out = append(out, d)
-		return err
-	})
-	return out, err
-}
-
-// OneDocument returns the document that was found under an ID. Errors: store.ErrNoDocument; err.
-func OneDocument(kind, id string, found []store.Document, err error) (store.Document, error) {
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s %s: %w", kind, id, store.ErrNoDocument)
-	}
-	if err != nil {
-		return store.Document{}, err
-	}
-	return found[0], nil
 }
 
 // Positions returns the positions of a consumer that a statement selects: ID, revision, body, and the microseconds since they were

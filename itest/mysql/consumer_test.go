@@ -7,29 +7,37 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox/inboxtest"
 	"github.com/postrider/postrider/store"
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
+// consumed is a store with its database.
+type consumed struct {
+	*mysqlstore.Store
+	db *sql.DB
+}
+
 var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 		_, db := shared.clone(t, server(t), 4)
-		return newStore(t, db, mysqlstore.Config{})
+		return consumed{newStore(t, db, mysqlstore.Config{}), db}
 	},
-	LeaveWatermark: func(t testing.TB, s inboxtest.Store[*sql.Tx], consumer string, at postrider.Position) {
+	MigrateWatermarks: func(t testing.TB, s inboxtest.Store[*sql.Tx], left []inboxtest.Watermark) {
 		t.Helper()
-		ctx := context.Background()
-		tx, err := s.Begin(ctx)
+		ctx, db := context.Background(), s.(consumed).db
+		_, err := mysqlstore.Migrate(ctx, db, mysqlstore.Config{}, 15)
 		must(t, err)
-		_, err = tx.ExecContext(ctx, `INSERT INTO postrider_watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, ?, 1)`,
-			consumer, at.Partition, at.Incarnation, at.Offset)
+		for i, w := range left {
+			_, err = db.ExecContext(ctx, `INSERT INTO postrider_watermarks (consumer, partition_id, epoch, position, moved) VALUES (?, ?, ?, ?, ?)`,
+				w.Consumer, w.At.Partition, w.At.Incarnation, w.At.Offset, i+1)
+			must(t, err)
+			_, err = db.ExecContext(ctx, `INSERT INTO postrider_watermark_marks (consumer, partition_id, epoch, slot, n, position, mark, consumed)
+				VALUES (?, ?, ?, 0, 1, ?, ?, '')`, w.Consumer, w.At.Partition, w.At.Incarnation, w.At.Offset, w.At.Mark)
+			must(t, err)
+		}
+		_, err = mysqlstore.Migrate(ctx, db, mysqlstore.Config{}, mysqlstore.Latest)
 		must(t, err)
-		_, err = tx.ExecContext(ctx, `INSERT INTO postrider_watermark_marks (consumer, partition_id, epoch, slot, n, position, mark, consumed)
-			VALUES (?, ?, ?, 0, 1, ?, ?, '')`, consumer, at.Partition, at.Incarnation, at.Offset, at.Mark)
-		must(t, err)
-		must(t, s.Commit(ctx, tx))
 	},
 	Undo:      deadlock,
 	Histories: 2,

@@ -5,28 +5,36 @@ import (
 	"database/sql"
 	"testing"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/inbox/inboxtest"
 	"github.com/postrider/postrider/store/sqlite"
 )
 
+// consumed is a store with its database.
+type consumed struct {
+	*sqlite.Store
+	db *sql.DB
+}
+
 var consumers = inboxtest.Harness[*sql.Tx]{
 	Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 		_, db := cloned(t, 4)
-		return newStore(t, db, sqlite.Config{})
+		return consumed{newStore(t, db, sqlite.Config{}), db}
 	},
-	LeaveWatermark: func(t testing.TB, s inboxtest.Store[*sql.Tx], consumer string, at postrider.Position) {
+	MigrateWatermarks: func(t testing.TB, s inboxtest.Store[*sql.Tx], left []inboxtest.Watermark) {
 		t.Helper()
-		ctx := context.Background()
-		tx, err := s.Begin(ctx)
+		ctx, db := context.Background(), s.(consumed).db
+		_, err := sqlite.Migrate(ctx, db, sqlite.Config{}, 15)
 		check(t, err)
-		_, err = tx.ExecContext(ctx, `INSERT INTO postrider_watermarks (consumer, partition, epoch, position, moved) VALUES (?, ?, ?, ?, 1)`,
-			consumer, at.Partition, at.Incarnation, at.Offset)
+		for i, w := range left {
+			_, err = db.ExecContext(ctx, `INSERT INTO postrider_watermarks (consumer, partition, epoch, position, moved) VALUES (?, ?, ?, ?, ?)`,
+				w.Consumer, w.At.Partition, w.At.Incarnation, w.At.Offset, i+1)
+			check(t, err)
+			_, err = db.ExecContext(ctx, `INSERT INTO postrider_watermark_marks (consumer, partition, epoch, slot, n, position, mark, consumed)
+				VALUES (?, ?, ?, 0, 1, ?, ?, x'')`, w.Consumer, w.At.Partition, w.At.Incarnation, w.At.Offset, w.At.Mark)
+			check(t, err)
+		}
+		_, err = sqlite.Migrate(ctx, db, sqlite.Config{}, sqlite.Latest)
 		check(t, err)
-		_, err = tx.ExecContext(ctx, `INSERT INTO postrider_watermark_marks (consumer, partition, epoch, slot, n, position, mark, consumed)
-			VALUES (?, ?, ?, 0, 1, ?, ?, x'')`, consumer, at.Partition, at.Incarnation, at.Offset, at.Mark)
-		check(t, err)
-		check(t, s.Commit(ctx, tx))
 	},
 	Bubble: true,
 	Undo: func(ctx context.Context, _ inboxtest.Store[*sql.Tx], tx *sql.Tx) error {

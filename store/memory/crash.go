@@ -31,7 +31,7 @@ func (s *Store) CrashLosing(n int) (lost int) {
 func (db *database) synced(op string) {
 	switch op {
 	case "Settle", "Heartbeat", "Acquire", "Release", "Leave", "Begin", "Insert", "InsertUndecodable", "Written", "Published", "Commit",
-		"Rollback", "Partitions", "Fetch", "Due", "LoadParked", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
+		"Rollback", "Partitions", "Fetch", "Due", "FindHeld", "FindParked", "ListHeld", "ShowHeld", "ShowDecision",
 		"ListDead", "ShowDead", "CountDead", "ListEdits", "CountCauses", "ShowRedrive", "ListRedrives", "Status":
 	default:
 		db.unsynced = nil

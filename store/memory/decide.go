@@ -163,14 +163,12 @@ func (r records) LockRelay(_ context.Context, name string) (known, left bool, er
 	if _, err := r.chosen(store.ParkedChoice{Relay: name, All: true}); err != nil {
 		return false, false, err
 	}
+	if err := r.db.checkStopped(name, now()); err != nil {
+		return false, false, err
+	}
 	open := r.db.choose(store.DeadQuery{DeadFilter: store.DeadFilter{Relay: name}, Limit: 1})
 	left = len(open) > 0 || slices.ContainsFunc(r.sets(name), func(p *parkedSet) bool { return len(p.rows)+len(p.held) > 0 })
 	return r.db.relays[name] != nil, left, nil
-}
-
-// CheckStopped implements store.HeldWriter.
-func (r records) CheckStopped(_ context.Context, name string) error {
-	return r.db.checkStopped(name, now())
 }
 
 // RemoveRelay implements store.HeldWriter.

@@ -91,11 +91,6 @@ func (s *Store) Claim(ctx context.Context, tx *Tx, consumer string, msgs []store
 	})
 }
 
-// Watermark implements store.Ledger. No earlier version has used this database.
-func (s *Store) Watermark(ctx context.Context, tx *Tx, _ string, _ postrider.Position) (store.Watermark, error) {
-	return inTx(ctx, s, "Watermark", tx, func(*database) (store.Watermark, error) { return store.Watermark{}, nil })
-}
-
 // Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx *Tx, consumer, key string) (int64, error) {
 	return inTx(ctx, s, "Version", tx, func(db *database) (int64, error) {
@@ -158,15 +153,6 @@ func (tx *Tx) heldFor(consumer, key string) bool {
 	}
 	_, _, h, _ := tx.db.held(consumer, key)
 	return h != nil
-}
-
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *Tx, consumer string, keys []string) ([]string, error) {
-	return inTx(ctx, s, "HeldAmong", tx, func(*database) ([]string, error) {
-		out := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !tx.heldFor(consumer, key) })
-		slices.Sort(out)
-		return slices.Compact(out), nil
-	})
 }
 
 // Park implements store.Parker.

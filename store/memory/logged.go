@@ -56,21 +56,17 @@ func (r records) LogEnd(context.Context) (last int64, _ error) {
 	return last, nil
 }
 
-// LogPosition implements store.LogReader.
-func (r records) LogPosition(_ context.Context, relay string) (last int64, err error) {
+// RelayLog implements store.LogReader.
+func (r records) RelayLog(_ context.Context, relay string) (out store.RelayLog, err error) {
+	out.Topics = slices.Clone(r.db.filters(now())[relay])
 	if rel := r.db.relays[relay]; rel != nil {
 		for _, c := range rel.cursors {
 			if c != nil {
-				last = max(last, c.cursor.Position)
+				out.Position = max(out.Position, c.cursor.Position)
 			}
 		}
 	}
-	return last, nil
-}
-
-// RelayTopics implements store.LogReader.
-func (r records) RelayTopics(_ context.Context, relay string) ([]string, error) {
-	return slices.Clone(r.db.filters(now())[relay]), nil
+	return out, nil
 }
 
 // CountAllParked implements store.LogReader.

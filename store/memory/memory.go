@@ -85,8 +85,6 @@ type database struct {
 
 	decisions []*decision // in the order of recording
 
-	documents []store.Document
-
 	attempts map[string][]attemptRow // by message; nil before the first
 
 	sagas *sagas

@@ -136,16 +136,6 @@ func cut(cause string) string {
 	return strings.ToValidUTF8(cause[:causeKept], "")
 }
 
-// LoadParked implements store.Log.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
-	return do(ctx, s, "LoadParked", func(db *database) (store.ParkedState, error) {
-		if partition < 0 || partition >= len(db.log) {
-			return store.ParkedState{}, fmt.Errorf("load parked: there is no partition %d", partition)
-		}
-		return db.parkedState(db.relay(name), partition, position, maxHeld)
-	})
-}
-
 // parkedState returns what a relay has parked or dead-lettered in a partition after a cursor at position.
 func (db *database) parkedState(r *relayState, partition int, position int64, maxHeld int) (store.ParkedState, error) {
 	out := store.ParkedState{Keys: slices.Sorted(maps.Keys(r.parked[partition].held))}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -32,6 +33,12 @@ func (r records) ListRecords(_ context.Context, q store.RecordQuery) (out []stor
 	return out[:min(len(out), q.Limit)], nil
 }
 
+// LockRecord implements store.Writer: a transaction has the database to itself.
+func (r records) LockRecord(ctx context.Context, table store.RecordTable, kind, id string) (store.Record, error) {
+	found, err := r.ListRecords(ctx, store.RecordQuery{Table: table, Kind: kind, ID: id, Limit: 1})
+	return stored.OneRecord(kind, id, found, err)
+}
+
 // PutRecord implements store.Writer.
 func (r records) PutRecord(_ context.Context, rec store.Record) error {
 	at := now()
@@ -48,4 +55,20 @@ func (r records) PutRecord(_ context.Context, rec store.Record) error {
 	rec.At, rec.Expires, rec.Body = at, stamp(rec.Expires), bytes.Clone(rec.Body)
 	r.db.records[id] = rec
 	return nil
+}
+
+// RemoveRecord implements store.Writer.
+func (r records) RemoveRecord(_ context.Context, table store.RecordTable, kind, id string) error {
+	delete(r.db.records, recordID{table, kind, id})
+	return nil
+}
+
+// underLegalHold reports whether a legal hold is active.
+func (db *database) underLegalHold() bool {
+	for id := range db.records {
+		if id.kind == store.KindLegalHold && id.table == store.WorkRecords {
+			return true
+		}
+	}
+	return false
 }

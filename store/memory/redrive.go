@@ -10,9 +10,6 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// NewestDead implements store.Writer.
-func (r records) NewestDead(context.Context) (int64, error) { return r.db.lastNumber, nil }
-
 // AddRedrive implements store.Writer.
 func (r records) AddRedrive(_ context.Context, added store.Redrive) (int64, error) {
 	r.db.lastRedrive++

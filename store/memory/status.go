@@ -121,7 +121,7 @@ func (s *Store) Maintain(ctx context.Context, keep store.Retention) (store.Maint
 			}
 		}
 		slices.SortFunc(delivered, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
-		if slices.ContainsFunc(db.documents, func(d store.Document) bool { return d.Kind == store.KindLegalHold }) {
+		if db.underLegalHold() {
 			delivered = nil
 		}
 		at, size, n := now(), db.bytes, 0

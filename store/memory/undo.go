@@ -10,7 +10,7 @@ import (
 func (db *database) before() (undo func()) {
 	deadRows, redrives, decisions := kept(db.deadRows), kept(db.redrives), kept(db.decisions)
 	lastNumber, lastRedrive := db.lastNumber, db.lastRedrive
-	documents, records, relays := slices.Clone(db.documents), maps.Clone(db.records), maps.Clone(db.relays)
+	records, relays := maps.Clone(db.records), maps.Clone(db.relays)
 	var states []func()
 	for _, r := range relays {
 		states = append(states, r.before())
@@ -18,7 +18,7 @@ func (db *database) before() (undo func()) {
 	return func() {
 		db.deadRows, db.redrives, db.decisions = deadRows(), redrives(), decisions()
 		db.lastNumber, db.lastRedrive = lastNumber, lastRedrive
-		db.documents, db.records, db.relays = documents, records, relays
+		db.records, db.relays = records, relays
 		for _, undo := range states {
 			undo()
 		}

@@ -243,13 +243,10 @@ func (r records) LockRelay(ctx context.Context, name string) (known, left bool, 
 	if _, err := stored.Column[int](ctx, r.txn.query, lockRelaySQL, name); err != nil {
 		return false, false, err
 	}
-	err = r.get(ctx, existsSQL, []any{name}, &known, &left)
-	return known, left, err
-}
-
-// CheckStopped implements store.HeldWriter.
-func (r records) CheckStopped(ctx context.Context, name string) error {
-	return r.checkStopped(ctx, name)
+	if err := r.get(ctx, existsSQL, []any{name}, &known, &left); err != nil {
+		return false, false, err
+	}
+	return known, left, r.checkStopped(ctx, name)
 }
 
 // removeRelaySQLs remove what is stored about a relay.

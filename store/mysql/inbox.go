@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
@@ -133,29 +132,6 @@ func (t txn) heldAmong(ctx context.Context, consumer string, keys []string) ([]s
 // distinct sorts strings and removes duplicates.
 func distinct(texts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(texts)))
-}
-
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
-	return find(s, "look for held keys", tx, func(t txn) ([]string, error) {
-		return t.heldAmong(ctx, consumer, keys)
-	})
-}
-
-// watermarkSQL: if the mark has another position, a program that knew no marks, or a message without one, moved the watermark.
-const watermarkSQL = `SELECT w.position, COALESCE(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
-	ON m.consumer = w.consumer AND m.partition_id = w.partition_id AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
-	WHERE w.consumer = ? AND w.partition_id = ? AND w.epoch = ?`
-
-// Watermark implements store.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
-	err = s.within("read a watermark", tx, func(t txn) error {
-		var offset sql.Null[int64]
-		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Incarnation}, &offset, &w.Mark)
-		w.Offset, w.Known = offset.V, offset.Valid
-		return stored.OrNone(err)
-	})
-	return w, err
 }
 
 const (

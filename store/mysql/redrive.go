@@ -53,7 +53,6 @@ func (r records) redrive(ctx context.Context, l chosenDead, how store.Resolution
 }
 
 const (
-	newestDeadSQL   = `SELECT COALESCE(MAX(number), 0) FROM {prefix}dead`
 	startRedriveSQL = `INSERT INTO {prefix}redrives (state, body) VALUES (?, ?)`
 	lockRedriveSQL  = `SELECT body FROM {prefix}redrives WHERE id = ?`
 	storeRedriveSQL = `UPDATE {prefix}redrives SET state = ?2, body = ?3 WHERE id = ?1`
@@ -69,12 +68,6 @@ const (
 		FROM {prefix}dead d LEFT JOIN {prefix}parked p ON p.relay = d.relay AND p.seq = d.seq AND p.redrives = d.redrives + 1
 		WHERE d.redrive = ?1 AND d.redrive > 0 AND d.number > ?2 AND d.type <> '` + store.ErasedType + `'`
 )
-
-// NewestDead implements store.Writer.
-func (r records) NewestDead(ctx context.Context) (number int64, err error) {
-	err = r.get(ctx, newestDeadSQL, nil, &number)
-	return number, err
-}
 
 // AddRedrive implements store.Writer.
 func (r records) AddRedrive(ctx context.Context, added store.Redrive) (int64, error) {

@@ -17,7 +17,6 @@ const (
 	putRecordSQL = `INSERT INTO {prefix}records (kind, id, at, body, expires_at) VALUES (?, ?, {now}, ?, {now} + ?)
 		ON DUPLICATE KEY UPDATE rev = rev + 1, at = VALUES(at), body = VALUES(body), expires_at = VALUES(expires_at)`
 	expireRecordsSQL = `DELETE FROM {prefix}records WHERE kind = ? AND expires_at < {now}`
-	removeRecordSQL  = `DELETE FROM {prefix}records WHERE kind = ? AND id = ?`
 	liveRecordsSQL   = `SELECT kind, id, at, body FROM {prefix}records WHERE kind IN ? AND (expires_at IS NULL OR expires_at >= {now})`
 )
 
@@ -40,7 +39,7 @@ func (s *Store) ReportSagas(ctx context.Context, engine, process string, definit
 		}
 		report := documents[last]
 		if last == 0 {
-			_, err := t.exec(ctx, removeRecordSQL, report.Kind, report.ID)
+			_, err := t.exec(ctx, inTable(removeRecordSQL, store.WorkRecords), report.Kind, report.ID)
 			return err
 		}
 		_, err := t.exec(ctx, putRecordSQL, report.Kind, report.ID, report.Body, ttl.Microseconds())

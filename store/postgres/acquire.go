@@ -166,7 +166,7 @@ func (a *acquisition) run(ctx context.Context) (known bool, err error) {
 			b.Queue(s.sql.restoreLeases, a.relay, a.numbers)
 			b.Queue(s.sql.acquire, a.relay, a.owner.ID, a.numbers, a.tokens, a.resume, a.partitions, string(a.kind))
 			b.Queue(s.sql.latest, a.relay, a.numbers)
-			b.Queue(s.sql.parkedState, a.relay, a.numbers, make([]*int64, len(a.numbers)), stored.HeldLimit(a.maxHeld))
+			b.Queue(s.sql.parkedState, a.relay, a.numbers, stored.HeldLimit(a.maxHeld))
 			b.Queue(s.sql.filters)
 		})
 		if err != nil {

@@ -235,13 +235,10 @@ func (r records) LockRelay(ctx context.Context, name string) (known, left bool, 
 	if err := r.s.lock(ctx, r.tx, lockRelaysSQL); err != nil {
 		return false, false, err
 	}
-	err = r.tx.QueryRow(ctx, r.s.names.expand(knownSQL), name).Scan(&known, &left)
-	return known, left, err
-}
-
-// CheckStopped implements store.HeldWriter.
-func (r records) CheckStopped(ctx context.Context, name string) error {
-	return r.s.checkStopped(ctx, r.tx, name)
+	if err := r.tx.QueryRow(ctx, r.s.names.expand(knownSQL), name).Scan(&known, &left); err != nil {
+		return false, false, err
+	}
+	return known, left, r.s.checkStopped(ctx, r.tx, name)
 }
 
 // RemoveRelay implements store.HeldWriter.

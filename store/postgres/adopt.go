@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/store"
 )
 
 // Adoption reads the log twice, in steps of a bounded number of messages. Each step is a transaction that also saves how far it
@@ -342,6 +344,6 @@ func (a adoptStep) finish(ctx context.Context) error {
 	if _, err := a.exec(ctx, restoredSQL); err != nil {
 		return err
 	}
-	_, err := a.exec(ctx, removeDocumentSQL, kindAdoption, "")
+	_, err := a.exec(ctx, inTable(removeRecordSQL, store.WorkRecords), kindAdoption, "")
 	return err
 }

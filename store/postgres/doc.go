@@ -155,3 +155,19 @@
 //
 // A server that comes back without its last commits ends all leases (see The fence), so relays need no restart after a failover.
 package postgres
+
+// Where things are; TestMapOfFiles compares this list with the folder. Files that begin alike belong together.
+//
+//	opening and configuration   config postgres pool own_conn sqlpool sqlstore schema qualify errors
+//	migrations and rights       migrate migrate_lock grants
+//	publishing                  insert publish batch pipelined pipelined_tx flush notify listen sequence
+//	transactions                implicit limited limited_tx sqltx
+//	leases                      lease acquire heartbeat filters kind stalled
+//	fetching                    cursor fetch fetch_sql late scan find_held
+//	settling                    settle settle_input parked held dead attempts
+//	retention                   segments retention
+//	another cluster             restore adopt
+//	consumers                   inbox inbox_calls inbox_sql inbox_open inbox_ledger inbox_park inbox_handletx inbox_guard inbox_status position
+//	operators (store.Records)   records record held_read decide dead_repair redrive logged erase purge remove misplaced admin
+//	sagas                       saga saga_sql saga_tx saga_read saga_records saga_maintain
+//	status and doctor           status sizes checks checks_schema checks_sessions

@@ -362,8 +362,8 @@ func (s *Store) ExplainLists(ctx context.Context) (map[string]string, error) {
 		"dead letters of a redrive":        dead(store.DeadFilter{Redrive: 7, State: store.DeadAny}),
 		"redrives":                         {listRedrivesSQL, []any{"", int64(math.MaxInt64), int64(100)}},
 		"running redrives":                 {listRedrivesSQL, []any{string(store.RedriveRunning), int64(math.MaxInt64), int64(100)}},
-		"documents":                        {listDocumentsSQL, []any{"replay", "", int64(100)}},
-		"further documents":                {listDocumentsSQL, []any{"replay", "00300", int64(100)}},
+		"replays":                          {inTable(listRecordsSQL, store.WorkRecords), []any{"replay", "", "", int64(100)}},
+		"further replays":                  {inTable(listRecordsSQL, store.WorkRecords), []any{"replay", "", "00300", int64(100)}},
 		"audit":                            {inTable(listRecordsSQL, store.AuditRecords), []any{"audit", "", "", int64(100)}},
 		"further audit":                    {inTable(listRecordsSQL, store.AuditRecords), []any{"audit", "", "00300", int64(100)}},
 	}

@@ -81,11 +81,6 @@ func (s *Store) Claim(ctx context.Context, tx pgx.Tx, consumer string, msgs []st
 	return s.claim(ctx, pgxCaller{tx}, consumer, msgs)
 }
 
-// Watermark implements store.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx pgx.Tx, consumer string, at postrider.Position) (store.Watermark, error) {
-	return s.watermark(ctx, pgxCaller{tx}, consumer, at)
-}
-
 // Version implements store.Ledger.
 func (s *Store) Version(ctx context.Context, tx pgx.Tx, consumer, key string) (int64, error) {
 	return s.version(ctx, pgxCaller{tx}, consumer, key)
@@ -94,11 +89,6 @@ func (s *Store) Version(ctx context.Context, tx pgx.Tx, consumer, key string) (i
 // SetVersion implements store.Ledger.
 func (s *Store) SetVersion(ctx context.Context, tx pgx.Tx, consumer, key string, version int64) error {
 	return s.setVersion(ctx, pgxCaller{tx}, consumer, key, version)
-}
-
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx pgx.Tx, consumer string, keys []string) ([]string, error) {
-	return s.heldAmong(ctx, pgxCaller{tx}, consumer, keys)
 }
 
 // Park implements store.Parker.

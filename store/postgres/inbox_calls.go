@@ -139,7 +139,6 @@ func text(into *[]string) func(scan func(dest ...any) error) error {
 // inboxStatements holds the frequently run statements of an inbox with table names filled in.
 type inboxStatements struct {
 	claim, claimOne, heldAmong, heldOne                 string
-	readMark                                            string
 	makeVersion, lockVersion, setVersion                string
 	holdKeys, parkFailed, deadFailed, deadHolding, take string
 	allRemoved, countDelivered                          string
@@ -150,7 +149,6 @@ func newInboxStatements(n names) inboxStatements {
 	return inboxStatements{
 		claim: n.expand(claimSQL), claimOne: n.expand(claimOneSQL),
 		heldAmong: n.expand(heldAmongSQL), heldOne: n.expand(heldOneSQL),
-		readMark:    n.expand(readMarkSQL),
 		makeVersion: n.expand(makeVersionSQL), lockVersion: n.expand(lockVersionSQL), setVersion: n.expand(setVersionSQL),
 		holdKeys: n.expand(holdKeysSQL), parkFailed: n.expand(parkFailedSQL), deadFailed: n.expand(deadFailedSQL),
 		deadHolding: n.expand(deadHoldingSQL), take: n.expand(takeSQL),

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -108,19 +107,6 @@ func set(texts []string) map[string]bool {
 		out[t] = true
 	}
 	return out
-}
-
-// readMarkSQL: $1 consumer, $2 partition, $3 log incarnation.
-const readMarkSQL = `
-select position, mark from {watermark_moves} where consumer = $1::text and partition = $2::text and epoch = $3::text
-order by n desc limit 1`
-
-func (s *Store) watermark(ctx context.Context, c caller, consumer string, at postrider.Position) (w store.Watermark, err error) {
-	err = c.call(ctx, query{sql: s.sql.readMark, args: []any{consumer, at.Partition, at.Incarnation}, row: func(scan func(...any) error) error {
-		w.Known = true
-		return scan(&w.Offset, &w.Mark)
-	}})
-	return w, translate("read a watermark", err)
 }
 
 // The statements of versions: $1 consumer, $2 key, $3 version.

@@ -30,14 +30,6 @@ func (s *Store) Enroll(ctx context.Context, consumer string) error {
 	return translate(fmt.Sprintf("enroll consumer %q", consumer), err)
 }
 
-func (s *Store) heldAmong(ctx context.Context, c caller, consumer string, keys []string) (held []string, err error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	err = c.call(ctx, s.lookForHeld(consumer, append([]string(nil), keys...), &held))
-	return held, translate("look for held keys", err)
-}
-
 const (
 	// holdKeysSQL creates held keys or locks the existing ones, in the order of the array, which is sorted. It waits for a key that
 	// is being released and recreates it: when the statement ends, each key has a row and the row is locked. Existing rows are not

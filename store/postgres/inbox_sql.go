@@ -27,11 +27,6 @@ func (s *SQLStore) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs 
 	return s.claim(ctx, sqlCaller{tx}, consumer, msgs)
 }
 
-// Watermark implements store.Ledger.
-func (s *SQLStore) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (store.Watermark, error) {
-	return s.watermark(ctx, sqlCaller{tx}, consumer, at)
-}
-
 // Version implements store.Ledger.
 func (s *SQLStore) Version(ctx context.Context, tx *sql.Tx, consumer, key string) (int64, error) {
 	return s.version(ctx, sqlCaller{tx}, consumer, key)
@@ -40,11 +35,6 @@ func (s *SQLStore) Version(ctx context.Context, tx *sql.Tx, consumer, key string
 // SetVersion implements store.Ledger.
 func (s *SQLStore) SetVersion(ctx context.Context, tx *sql.Tx, consumer, key string, version int64) error {
 	return s.setVersion(ctx, sqlCaller{tx}, consumer, key, version)
-}
-
-// HeldAmong implements store.Parker.
-func (s *SQLStore) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
-	return s.heldAmong(ctx, sqlCaller{tx}, consumer, keys)
 }
 
 // Park implements store.Parker.

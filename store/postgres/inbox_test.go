@@ -70,11 +70,23 @@ func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 		Open: func(t testing.TB) inboxtest.Store[pgx.Tx] {
 			return killable{cloned(t, dsn, postgres.Config{Partitions: 4}, 40)}
 		},
-		LeaveWatermark: func(t testing.TB, s inboxtest.Store[pgx.Tx], consumer string, at postrider.Position) {
+		MigrateWatermarks: func(t testing.TB, s inboxtest.Store[pgx.Tx], left []inboxtest.Watermark) {
 			b := s.(killable).bundle
-			b.exec(t, "insert into "+b.table("watermarks")+" (consumer, partition, epoch) values ($1, $2, $3)", consumer, at.Partition, at.Incarnation)
-			b.exec(t, "insert into "+b.table("watermark_moves")+" (consumer, partition, epoch, n, position, mark) values ($1, $2, $3, 1, 7, 'older'), ($1, $2, $3, 2, $4, $5)",
-				consumer, at.Partition, at.Incarnation, at.Offset, at.Mark)
+			migrate := func(to int) {
+				if _, err := postgres.Migrate(t.Context(), b.pool, b.config, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			migrate(18)
+			for _, w := range left {
+				at := w.At
+				b.exec(t, "insert into "+b.table("watermarks")+" (consumer, partition, epoch) values ($1, $2, $3)", w.Consumer, at.Partition, at.Incarnation)
+				for n, offset := range []int64{at.Offset - 1, at.Offset} {
+					b.exec(t, "insert into "+b.table("watermark_moves")+" (consumer, partition, epoch, n, position, mark) values ($1, $2, $3, $4, $5, $6)",
+						w.Consumer, at.Partition, at.Incarnation, int64(n), offset, at.Mark)
+				}
+			}
+			migrate(postgres.Latest)
 		},
 		Histories: 4,
 	}

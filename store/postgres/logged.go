@@ -97,19 +97,17 @@ func (r records) Logged(ctx context.Context, q store.LogQuery) (page store.LogPa
 // LogEnd implements store.LogReader.
 func (r records) LogEnd(ctx context.Context) (int64, error) { return onlyOf[int64](ctx, r, logEndSQL) }
 
-// LogPosition implements store.LogReader.
-func (r records) LogPosition(ctx context.Context, relay string) (int64, error) {
-	return onlyOf[int64](ctx, r, logPositionSQL, relay)
-}
-
-// RelayTopics implements store.LogReader.
-func (r records) RelayTopics(ctx context.Context, relay string) (topics []string, err error) {
+// RelayLog implements store.LogReader.
+func (r records) RelayLog(ctx context.Context, relay string) (out store.RelayLog, err error) {
 	err = r.query(ctx, filtersSQL, nil, func(rows pgx.Rows) error {
 		all, err := readFilters(rows)
-		topics = all[relay]
+		out.Topics = all[relay]
 		return err
 	})
-	return topics, err
+	if err == nil {
+		out.Position, err = onlyOf[int64](ctx, r, logPositionSQL, relay)
+	}
+	return out, err
 }
 
 // CountAllParked implements store.LogReader.

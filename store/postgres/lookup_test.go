@@ -101,7 +101,7 @@ func TestListsAreReadByAnIndex(t *testing.T) {
 	for what, index := range map[string]string{
 		"open dead letters of a relay": "dead_open", "dead letters in any state": "dead_pkey", "dead letters of a type": "dead_pkey",
 		"open dead letters with one cause": "dead_fingerprint", "dead letters of a redrive": "dead_redrive",
-		"redrives": "redrives_pkey", "running redrives": "redrives_running", "documents": "records_pkey", "further documents": "records_pkey",
+		"redrives": "redrives_pkey", "running redrives": "redrives_running", "replays": "records_list", "further replays": "records_list",
 		"audit": "audit_pkey", "further audit": "audit_pkey",
 	} {
 		plan := plans[what]

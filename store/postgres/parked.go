@@ -66,20 +66,19 @@ delete from {parked} p using mine m cross join ` + parkedPlaceSQL + ` where p.ct
 		else p.history || excluded.history end`
 )
 
-// parkedStateSQL: $1 relay, arrays: $2 partition, $3 position (null: that of the cursor); $4 held keys of each partition. A row has a key or a sequence; a consumer has
-// no sequences. Of the rows at or before the position, only those late to the stored cursor are looked up, by the index
-// (xid, seq): see fetchSQL.
+// parkedStateSQL: $1 relay, $2 partitions, $3 held keys of each. A row has a key or a sequence; a consumer has no sequences. Of the rows
+// at or before the position, only those late to the cursor are looked up, by the index (xid, seq): see fetchSQL.
 const parkedStateSQL = `
 with at as materialized (
-	select a.partition, coalesce(a.position, c.position, 0) as position, c.position as stored, c.snapshot, c.ceiling, c.page,
+	select a.partition, coalesce(c.position, 0) as position, c.snapshot, c.ceiling, c.page,
 		not exists (select from {relay_partitions} g
 			where g.relay = $1::text and g.partition = a.partition and ` + kindSQL + ` = 'consumer') as reads
-	from unnest($2::int2[], $3::int8[]) as a (partition, position) left join lateral (
+	from unnest($2::int2[]) as a (partition) left join lateral (
 		select c.position, c.snapshot, coalesce(c.ceiling, '18446744073709551615'::xid8) as ceiling, coalesce(c.page, 0) as page
 		from {cursors} c where c.relay = $1::text and c.partition = a.partition order by c.n desc limit 1) as c on true
 )
 select a.partition::int4, h.key, null::int8 as seq from at a cross join lateral (
-	select key from {held} h where h.relay = $1::text and h.partition = a.partition order by key limit $4::int8) as h
+	select key from {held} h where h.relay = $1::text and h.partition = a.partition order by key limit $3::int8) as h
 union all
 (select a.partition::int4, null, p.seq from at a cross join lateral (
 	select seq from {parked} p where p.relay = $1::text and p.partition = a.partition and p.seq > a.position offset 0) as p
@@ -91,37 +90,16 @@ where a.reads
 union
 select c.partition::int4, null, late.seq from at c cross join lateral (
 	select l.seq from (select pg_snapshot_xip(c.snapshot) as x) as t cross join lateral (
-		select seq from {log} l where l.xid = t.x and l.seq > c.page and l.seq <= c.stored and l.partition + 0 = c.partition
+		select seq from {log} l where l.xid = t.x and l.seq > c.page and l.seq <= c.position and l.partition + 0 = c.partition
 		offset 0) as l
 	union all
 	select l.seq from {log} l where l.xid >= pg_snapshot_xmax(c.snapshot) and l.xid < c.ceiling
-		and l.seq + 0 > c.page and l.seq + 0 <= c.stored and l.partition + 0 = c.partition
+		and l.seq + 0 > c.page and l.seq + 0 <= c.position and l.partition + 0 = c.partition
 ) as late
-where c.stored > 0 and c.reads and (
+where c.position > 0 and c.reads and (
 	exists (select 1 from {parked} p where p.relay = $1::text and p.partition = c.partition and p.seq = late.seq offset 0)
 	or exists (select 1 from {dead} d where d.relay = $1::text and d.partition = c.partition and d.seq = late.seq offset 0)))
 order by 1, 2, 3`
-
-// LoadParked implements store.Log.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
-	if _, err := s.open(ctx); err != nil {
-		return store.ParkedState{}, err
-	}
-	var out store.ParkedState
-	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.parkedState, name, []int16{int16(partition)}, []int64{position}, stored.HeldLimit(maxHeld))
-	})
-	if err != nil {
-		return out, translate("read what is parked", err)
-	}
-	defer results.Close()
-	rows, err := results.Query()
-	if err == nil {
-		err = readParkedState(rows, func(int) *store.ParkedState { return &out })
-		stored.CutHeld(&out, maxHeld)
-	}
-	return out, translate("read what is parked", err)
-}
 
 func readParkedState(rows pgx.Rows, of func(partition int) *store.ParkedState) error {
 	var partition int

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -17,6 +18,8 @@ const (
 	listRecordsSQL = `select id, rev, at, expires_at, body from {table}
 where kind = $1::text and ($2::text = '' or id = $2::text) and ($3::text = '' or id < $3::text collate "C")
 	and (expires_at is null or expires_at > clock_timestamp()) order by id collate "C" desc limit $4::int8`
+	lockRecordSQL = `select id, rev, at, expires_at, body from {table}
+where kind = $1::text and id = $2::text and (expires_at is null or expires_at > clock_timestamp()) for update`
 	addRecordSQL = `insert into {table} (kind, id, expires_at, body)
 values ($1::text, $2::text, $3::timestamptz, $4::bytea) on conflict do nothing`
 	// replaceRecordSQL adds a record, also in the place of one that has expired.
@@ -26,6 +29,7 @@ set rev = 1, at = clock_timestamp(), expires_at = excluded.expires_at, body = ex
 	changeRecordSQL = `update {table} set rev = rev + 1, at = clock_timestamp(), expires_at = $3::timestamptz, body = $4::bytea
 where kind = $1::text and id = $2::text and rev = $5::int8`
 	removeExpiredSQL = `delete from {table} where kind = $1::text and expires_at <= clock_timestamp()`
+	removeRecordSQL  = `delete from {table} where kind = $1::text and id = $2::text`
 )
 
 func inTable(text string, table store.RecordTable) string {
@@ -33,9 +37,19 @@ func inTable(text string, table store.RecordTable) string {
 }
 
 // ListRecords implements store.Reader.
-func (r records) ListRecords(ctx context.Context, q store.RecordQuery) (out []store.Record, err error) {
-	args := []any{q.Kind, q.ID, q.Before, int64(q.Limit)}
-	err = r.query(ctx, inTable(listRecordsSQL, q.Table), args, func(rows pgx.Rows) error {
+func (r records) ListRecords(ctx context.Context, q store.RecordQuery) ([]store.Record, error) {
+	return r.read(ctx, q, listRecordsSQL, q.Kind, q.ID, q.Before, int64(q.Limit))
+}
+
+// LockRecord implements store.Writer.
+func (r records) LockRecord(ctx context.Context, table store.RecordTable, kind, id string) (store.Record, error) {
+	found, err := r.read(ctx, store.RecordQuery{Table: table, Kind: kind}, lockRecordSQL, kind, id)
+	return stored.OneRecord(kind, id, found, err)
+}
+
+// read returns the records that a statement selects.
+func (r records) read(ctx context.Context, q store.RecordQuery, text string, args ...any) (out []store.Record, err error) {
+	err = r.query(ctx, inTable(text, q.Table), args, func(rows pgx.Rows) error {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (store.Record, error) {
 			rec := store.Record{Table: q.Table, Kind: q.Kind}
 			var expires *time.Time
@@ -66,4 +80,9 @@ func (r records) PutRecord(ctx context.Context, rec store.Record) error {
 		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
 	}
 	return err
+}
+
+// RemoveRecord implements store.Writer.
+func (r records) RemoveRecord(ctx context.Context, table store.RecordTable, kind, id string) error {
+	return r.exec(ctx, inTable(removeRecordSQL, table), kind, id)
 }

@@ -34,8 +34,6 @@ on conflict (relay, partition, seq) do update set reason = excluded.reason, due_
 	redriveColumns = `id, filter::text, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused, skipped,
 	position, up_to, next_at, failures, cause`
 
-	newestDeadSQL = `select coalesce(max(number), 0) from {dead}`
-
 	// startRedriveSQL: $1 filter, $2 rate, $3 by, $4 started, $5 selected, $6 up to.
 	startRedriveSQL = `
 insert into {redrives} (filter, rate, started_by, started_at, selected, up_to)
@@ -146,11 +144,6 @@ func (r records) Redriven(ctx context.Context, id, after int64) (n store.Redrive
 		return err
 	})
 	return n, err
-}
-
-// NewestDead implements store.Writer.
-func (r records) NewestDead(ctx context.Context) (int64, error) {
-	return onlyOf[int64](ctx, r, newestDeadSQL)
 }
 
 // AddRedrive implements store.Writer.

@@ -17,7 +17,6 @@ const (
 insert into {records} (kind, id, body) select kind, id, body from unnest($1::text::text[], $2::text::text[], $3::text::bytea[]) as n (kind, id, body)
 order by kind, id on conflict do nothing`
 	expireRecordsSQL = `delete from {records} where kind = $1::text and expires_at < clock_timestamp()`
-	removeRecordSQL  = `delete from {records} where kind = $1::text and id = $2::text`
 	// putRecordSQL: $1 kind, $2 id, $3 body, $4 how long it is kept in microseconds.
 	putRecordSQL = `
 insert into {records} as r (kind, id, body, expires_at)
@@ -38,7 +37,7 @@ func (s *Store) ReportSagas(ctx context.Context, engine, process string, definit
 	known, report := documents[:last], documents[last]
 	queries := []query{{sql: expireRecordsSQL, args: []any{stored.KindReport}}}
 	if len(known) == 0 {
-		queries = append(queries, query{sql: removeRecordSQL, args: []any{report.Kind, report.ID}})
+		queries = append(queries, query{sql: inTable(removeRecordSQL, store.WorkRecords), args: []any{report.Kind, report.ID}})
 	} else {
 		queries = append(queries, query{sql: newRecordsSQL, args: []any{
 			texts(known, func(d *stored.Document) string { return d.Kind }), texts(known, func(d *stored.Document) string { return d.ID }),

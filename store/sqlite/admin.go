@@ -158,13 +158,10 @@ const existsSQL = `SELECT EXISTS (SELECT 1 FROM {prefix}cursors WHERE relay = ?1
 
 // LockRelay implements store.HeldWriter: nobody else writes until the transaction ends.
 func (r records) LockRelay(ctx context.Context, name string) (known, left bool, err error) {
-	err = r.get(ctx, existsSQL, []any{name}, &known, &left)
-	return known, left, err
-}
-
-// CheckStopped implements store.HeldWriter.
-func (r records) CheckStopped(ctx context.Context, name string) error {
-	return r.checkStopped(ctx, name)
+	if err := r.get(ctx, existsSQL, []any{name}, &known, &left); err != nil {
+		return false, false, err
+	}
+	return known, left, r.checkStopped(ctx, name)
 }
 
 // removeRelaySQLs remove what is stored about a relay.

@@ -159,19 +159,6 @@ const (
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition = ?2 AND seq > ?3 AND NOT ` + isConsumerSQL + ` ORDER BY seq`
 )
 
-// LoadParked implements store.Log.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
-	var out store.ParkedState
-	err := s.read(ctx, "load parked", func(t txn) (err error) {
-		if err := s.checkPartition(partition); err != nil {
-			return err
-		}
-		out, err = t.parkedIn(ctx, name, partition, position, maxHeld)
-		return err
-	})
-	return out, err
-}
-
 // parkedIn returns what a relay has parked or dead-lettered in a partition beyond a position; the sequences only of a relay.
 func (t txn) parkedIn(ctx context.Context, name string, partition int, position int64, maxHeld int) (out store.ParkedState, err error) {
 	if out.Keys, err = stored.Column[string](ctx, t.query, heldKeysSQL, name, partition, stored.HeldLimit(maxHeld)); err != nil {

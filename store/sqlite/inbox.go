@@ -79,28 +79,6 @@ func (s *Store) Claim(ctx context.Context, tx *sql.Tx, consumer string, msgs []s
 	return out, err
 }
 
-// HeldAmong implements store.Parker.
-func (s *Store) HeldAmong(ctx context.Context, tx *sql.Tx, consumer string, keys []string) ([]string, error) {
-	return find(s, "look for held keys", tx, func(t txn) ([]string, error) {
-		return stored.Column[string](ctx, t.query, heldAmongSQL, consumer, list(keys))
-	})
-}
-
-// watermarkSQL ignores a mark of another position: it is from a program that had no marks, or from a message without one.
-const watermarkSQL = `SELECT w.position, coalesce(m.mark, '') FROM {prefix}watermarks w LEFT JOIN {prefix}watermark_marks m
-	ON m.consumer = w.consumer AND m.partition = w.partition AND m.epoch = w.epoch AND m.slot = 0 AND m.position = w.position
-	WHERE w.consumer = ? AND w.partition = ? AND w.epoch = ?`
-
-// Watermark implements store.Ledger.
-func (s *Store) Watermark(ctx context.Context, tx *sql.Tx, consumer string, at postrider.Position) (w store.Watermark, err error) {
-	err = s.within("read a watermark", tx, func(t txn) error {
-		err := t.get(ctx, watermarkSQL, []any{consumer, at.Partition, at.Incarnation}, &w.Offset, &w.Mark)
-		w.Known = err == nil
-		return stored.OrNone(err)
-	})
-	return w, err
-}
-
 const (
 	versionSQL    = `SELECT version FROM {prefix}versions WHERE consumer = ? AND key = ?`
 	setVersionSQL = `INSERT INTO {prefix}versions (consumer, key, version) VALUES (?1, ?2, ?3)

@@ -20,6 +20,7 @@ const (
 		SET rev = 1, at = excluded.at, expires_at = excluded.expires_at, body = excluded.body WHERE r.expires_at <= excluded.at`
 	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = ?3, expires_at = ?4, body = ?5 WHERE kind = ?1 AND id = ?2 AND rev = ?6`
 	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= ?`
+	removeRecordSQL  = `DELETE FROM {table} WHERE kind = ? AND id = ?`
 )
 
 func inTable(text string, table store.RecordTable) string {
@@ -29,6 +30,12 @@ func inTable(text string, table store.RecordTable) string {
 // ListRecords implements store.Reader.
 func (r records) ListRecords(ctx context.Context, q store.RecordQuery) ([]store.Record, error) {
 	return stored.Records(ctx, r.txn.query, q, inTable(listRecordsSQL, q.Table), q.Kind, q.ID, q.Before, r.now, q.Limit)
+}
+
+// LockRecord implements store.Writer: the transaction has locked the database.
+func (r records) LockRecord(ctx context.Context, table store.RecordTable, kind, id string) (store.Record, error) {
+	found, err := r.ListRecords(ctx, store.RecordQuery{Table: table, Kind: kind, ID: id, Limit: 1})
+	return stored.OneRecord(kind, id, found, err)
 }
 
 // PutRecord implements store.Writer.
@@ -47,5 +54,11 @@ func (r records) PutRecord(ctx context.Context, rec store.Record) error {
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%s %s: %w", rec.Kind, rec.ID, store.ErrRecordChanged)
 	}
+	return err
+}
+
+// RemoveRecord implements store.Writer.
+func (r records) RemoveRecord(ctx context.Context, table store.RecordTable, kind, id string) error {
+	_, err := r.exec(ctx, inTable(removeRecordSQL, table), kind, id)
 	return err
 }

@@ -53,7 +53,6 @@ func (r records) redrive(ctx context.Context, l chosenDead, how store.Resolution
 }
 
 const (
-	newestDeadSQL   = `SELECT coalesce(max(number), 0) FROM {prefix}dead`
 	startRedriveSQL = `INSERT INTO {prefix}redrives (filter, rate, state, started_by, started_at, selected, up_to)
 		VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING id`
 	showRedriveSQL = `SELECT id, filter, rate, state, started_by, started_at, ended_at, cancelled_by, selected, done, refused,
@@ -71,12 +70,6 @@ const (
 	purgeRedrivesSQL = `DELETE FROM {prefix}redrives WHERE id IN (
 		SELECT id FROM {prefix}redrives WHERE state <> 'running' AND ended_at <= ?1 ORDER BY id LIMIT ?2)`
 )
-
-// NewestDead implements store.Writer.
-func (r records) NewestDead(ctx context.Context) (number int64, err error) {
-	err = r.get(ctx, newestDeadSQL, nil, &number)
-	return number, err
-}
 
 // AddRedrive implements store.Writer.
 func (r records) AddRedrive(ctx context.Context, added store.Redrive) (id int64, err error) {

@@ -15,8 +15,7 @@ const (
 	expireRecordsSQL = `DELETE FROM {prefix}records WHERE kind = ? AND expires_at < ?`
 	putRecordSQL     = `INSERT INTO {prefix}records (kind, id, at, body, expires_at) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT DO UPDATE SET rev = rev + 1, at = excluded.at, body = excluded.body, expires_at = excluded.expires_at`
-	removeRecordSQL = `DELETE FROM {prefix}records WHERE kind = ? AND id = ?`
-	liveRecordsSQL  = `SELECT kind, id, at, body FROM {prefix}records WHERE kind IN (?, ?) AND (expires_at IS NULL OR expires_at >= ?)`
+	liveRecordsSQL = `SELECT kind, id, at, body FROM {prefix}records WHERE kind IN (?, ?) AND (expires_at IS NULL OR expires_at >= ?)`
 )
 
 // ReportSagas implements store.SagaMaintenance.
@@ -37,7 +36,7 @@ func (s *Store) ReportSagas(ctx context.Context, engine, process string, definit
 		}
 		report := documents[last]
 		if last == 0 {
-			_, err := t.exec(ctx, removeRecordSQL, report.Kind, report.ID)
+			_, err := t.exec(ctx, inTable(removeRecordSQL, store.WorkRecords), report.Kind, report.ID)
 			return err
 		}
 		_, err := t.exec(ctx, putRecordSQL, report.Kind, report.ID, t.now, report.Body, t.now+ttl.Microseconds())

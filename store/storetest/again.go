@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 
 // againTests repeat settlements, and try settlements that must be refused.
 var againTests = []test{
-	{name: "ParkedStateNamesWhatFollowsThePosition", run: parkedStateNames},
+	{name: "LeaseSaysWhatIsParkedBeyondItsCursor", run: leaseSaysWhatIsParked},
 	{name: "RemovedIsAppliedAfterParkedAndDead", run: removedAfterParked},
 	{name: "LastEntryOfAMessageCounts", run: lastEntryCounts},
 	{name: "NumberThatWasUsedForSomethingElseIsLost", run: numberUsedTwice},
@@ -22,13 +23,6 @@ var againTests = []test{
 	{name: "DecisionsActOnTheFirstParkedMessage", run: decisionsOnFirstParked},
 }
 
-func (w *worker) parkedFrom(key string, position int64) store.ParkedState {
-	w.t.Helper()
-	out, err := w.LoadParked(w.ctx, w.relay, w.partition(key), position, 0)
-	w.must(err, "parked state")
-	return out
-}
-
 func sequences(records ...store.Entry) []int64 {
 	var out []int64
 	for _, r := range records {
@@ -37,7 +31,8 @@ func sequences(records ...store.Entry) []int64 {
 	return out
 }
 
-func parkedStateNames(e *env) {
+// leaseSaysWhatIsParked: with a cursor after each message in turn, a lease has the sequences of those after it.
+func leaseSaysWhatIsParked(e *env) {
 	w := e.worker("r", "a")
 	key := "order/1"
 	other := e.keysOf((e.partition(key)+1)%e.partitions, 1)[0]
@@ -65,8 +60,11 @@ func parkedStateNames(e *env) {
 	two.settle(store.Settlement{Partition: e.partition(key), Parked: []store.ParkOutcome{
 		{Sequence: r[6].Message.Sequence, Key: key, FromLog: true, Reason: store.ParkSlow}}})
 	w.hold(other, 2, time.Hour)
+	p, read := e.partition(key), w.read[e.partition(key)]
 	for after := range r {
-		got := w.parkedFrom(key, r[after].Message.Sequence)
+		w.settle(store.Settlement{Partition: p, Cursor: store.Cursor{Position: r[after].Message.Sequence, Snapshot: read.Snapshot}, Moved: true})
+		w = w.takeOver(strconv.Itoa(after))
+		got := w.leases[p].Parked
 		e.wantIDs("held keys", got.Keys, []string{key})
 		var want []int64
 		if after < 6 {
@@ -74,8 +72,8 @@ func parkedStateNames(e *env) {
 		}
 		e.wantSequences("parked", got.Sequences, want)
 	}
-	if got := two.parkedFrom(key, 0); len(got.Keys) > 0 {
-		e.t.Errorf("held keys of another relay: %v", got.Keys)
+	if got := two.takeOver("b").leases[p].Parked; len(got.Keys) > 0 || !slices.Equal(got.Sequences, sequences(r[6])) {
+		e.t.Errorf("parked for another relay, whose cursor has not moved: %+v", got)
 	}
 }
 

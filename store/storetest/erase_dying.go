@@ -81,21 +81,16 @@ func (w dyingWriter) LogEnd(ctx context.Context) (int64, error) {
 	return statement(w, func() (int64, error) { return w.Writer.LogEnd(ctx) })
 }
 
-func (w dyingWriter) Documents(ctx context.Context, kind, before string, limit int) ([]store.Document, error) {
-	return statement(w, func() ([]store.Document, error) { return w.Writer.Documents(ctx, kind, before, limit) })
+func (w dyingWriter) ListRecords(ctx context.Context, q store.RecordQuery) ([]store.Record, error) {
+	return statement(w, func() ([]store.Record, error) { return w.Writer.ListRecords(ctx, q) })
 }
 
-func (w dyingWriter) LockDocument(ctx context.Context, kind, id string) (store.Document, error) {
-	return statement(w, func() (store.Document, error) { return w.Writer.LockDocument(ctx, kind, id) })
+func (w dyingWriter) LockRecord(ctx context.Context, table store.RecordTable, kind, id string) (store.Record, error) {
+	return statement(w, func() (store.Record, error) { return w.Writer.LockRecord(ctx, table, kind, id) })
 }
 
-func (w dyingWriter) AddDocument(ctx context.Context, d store.Document) error {
-	_, err := statement(w, nothing(func() error { return w.Writer.AddDocument(ctx, d) }))
-	return err
-}
-
-func (w dyingWriter) SaveDocument(ctx context.Context, d store.Document) error {
-	_, err := statement(w, nothing(func() error { return w.Writer.SaveDocument(ctx, d) }))
+func (w dyingWriter) PutRecord(ctx context.Context, r store.Record) error {
+	_, err := statement(w, nothing(func() error { return w.Writer.PutRecord(ctx, r) }))
 	return err
 }
 
@@ -179,7 +174,7 @@ func (e *env) nothingLeft(p erasure.Plan) {
 		e.t.Errorf("%+v is left of %+v", n, p)
 	}
 	e.viewRecords(func(r store.Reader) error {
-		records, err := r.Documents(e.ctx, "erasure", "", 1_000)
+		records, err := r.ListRecords(e.ctx, store.RecordQuery{Table: store.WorkRecords, Kind: "erasure", Limit: 1_000})
 		for _, d := range records {
 			if strings.Contains(string(d.Body), `"`+p.Key+`"`) {
 				e.t.Errorf("on record: %s", d.Body)

@@ -97,12 +97,6 @@ func (l *line) Due(ctx context.Context, name string, req store.DueRequest) (stor
 	return through(l, "Due", func() (store.DueResult, error) { return l.database.Due(ctx, name, req) })
 }
 
-func (l *line) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
-	return through(l, "LoadParked", func() (store.ParkedState, error) {
-		return l.database.LoadParked(ctx, name, partition, position, maxHeld)
-	})
-}
-
 func (l *line) FindHeld(ctx context.Context, name string, leases []store.LeaseRef, keys []string) (store.FoundHeld, error) {
 	return through(l, "FindHeld", func() (store.FoundHeld, error) { return l.database.FindHeld(ctx, name, leases, keys) })
 }

@@ -372,15 +372,13 @@ func endedTransactions[Tx any](e *inboxEnv[Tx]) {
 	var none Tx
 	ended := e.begin()
 	e.commit(ended)
-	m, at := e.message("k"), postrider.Position{Partition: "p"}
+	m := e.message("k")
 	for name, tx := range map[string]Tx{"zero": none, "ended": ended} {
 		_, claim := e.tryClaim(tx, "c", "a")
-		_, watermark := e.store.Watermark(e.ctx, tx, "c", at)
 		_, version := e.store.Version(e.ctx, tx, "c", "k")
-		_, among := e.store.HeldAmong(e.ctx, tx, "c", []string{"k"})
 		_, take := e.store.Take(e.ctx, tx, "c", m)
 		for op, err := range map[string]error{
-			"Claim": claim, "Watermark": watermark, "Version": version, "HeldAmong": among, "Take": take,
+			"Claim": claim, "Version": version, "Take": take,
 			"SetVersion": e.store.SetVersion(e.ctx, tx, "c", "k", 1),
 			"Park":       e.store.Park(e.ctx, tx, "c", []store.ParkRequest{{Message: m, Reason: store.ParkRetry}}),
 			"Savepoint":  e.store.Savepoint(e.ctx, tx, func(context.Context, Tx) error { return nil }),

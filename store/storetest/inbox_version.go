@@ -2,9 +2,6 @@ package storetest
 
 import (
 	"time"
-
-	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/store"
 )
 
 // blockedFor is how long a test watches an operation that must wait.
@@ -14,18 +11,7 @@ func versionTests[Tx any]() []inboxTest[Tx] {
 	return []inboxTest[Tx]{
 		{name: "VersionMoves", run: versionMoves[Tx]},
 		{name: "VersionIsLocked", run: versionIsLocked[Tx], late: true},
-		{name: "NewDatabaseHasNoWatermark", run: noWatermark[Tx], statements: true},
 	}
-}
-
-// noWatermark: only an earlier version has left watermarks.
-func noWatermark[Tx any](e *inboxEnv[Tx]) {
-	e.inTx(func(tx Tx) {
-		w, err := e.store.Watermark(e.ctx, tx, "c", postrider.Position{Partition: "p", Incarnation: "e"})
-		if e.must(err, "watermark"); w != (store.Watermark{}) {
-			e.t.Errorf("watermark %+v, want none", w)
-		}
-	})
 }
 
 // wantVersion checks the last applied version.

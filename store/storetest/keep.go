@@ -89,7 +89,7 @@ func holdIsKeptByAll(e *env) {
 func unreadableHold(e *env) {
 	s, id := legalhold.New(e.database), postrider.NewID()
 	e.changeRecords(func(w store.Writer) error {
-		return w.AddDocument(e.ctx, store.Document{Kind: store.KindLegalHold, ID: id, Body: []byte("{no JSON")})
+		return w.PutRecord(e.ctx, store.Record{Table: store.WorkRecords, Kind: store.KindLegalHold, ID: id, Body: []byte("{no JSON")})
 	})
 	placed, err := s.Place(e.ctx, "olga", "case 17")
 	e.must(err, "place")
@@ -208,7 +208,7 @@ func unreadableReplay(e *env) {
 	w.delivered(e.messages("order/1", 2)...)
 	id := postrider.NewID()
 	e.changeRecords(func(w store.Writer) error {
-		return w.AddDocument(e.ctx, store.Document{Kind: "replay", ID: id, Body: []byte("{no JSON")})
+		return w.PutRecord(e.ctx, store.Record{Table: store.WorkRecords, Kind: "replay", ID: id, Body: []byte("{no JSON")})
 	})
 	readable := e.startReplay(replay.Plan{})
 	if done := e.keep(retention.Config{}); done.Dropped != 0 || !strings.Contains(done.Deferred, "replay") {

@@ -107,7 +107,6 @@ func lateParked(e *env) {
 	w.drain()
 	w.settleRead()
 	e.commit(slow)
-	before := w.read[0].Position
 	r := w.drain()
 	e.wantIDs("fetched", recordIDs(r), ids(late))
 	w.settle(store.Settlement{Partition: 0,
@@ -115,13 +114,13 @@ func lateParked(e *env) {
 		Dead:   []store.DeadOutcome{{Sequence: r[2].Message.Sequence, Key: keys[0], FromLog: true, Reason: "rejected"}},
 	})
 	w = w.takeOver("b")
-	if got, want := w.parkedFrom(keys[0], before).Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
+	if got, want := w.leases[0].Parked.Sequences, sequences(r[0], r[2]); !slices.Equal(got, want) {
 		e.t.Errorf("parked of the late ones: %v, want %v", got, want)
 	}
 	e.wantIDs("fetched again", recordIDs(w.drain()), ids(late))
 	w.settleRead()
 	w = w.takeOver("c")
-	if got := w.parkedFrom(keys[0], before).Sequences; len(got) != 0 {
+	if got := w.leases[0].Parked.Sequences; len(got) != 0 {
 		e.t.Errorf("parked, after the cursor has passed it: %v, want none", got)
 	}
 }

@@ -14,6 +14,8 @@ var recordTests = []test{
 	{name: "RecordsOfAKindAreListedNewestFirst", run: recordLists},
 	{name: "RecordsExpire", run: recordsExpire},
 	{name: "AnExpiredRecordIsReplaced", run: expiredRecordIsReplaced, statements: true},
+	{name: "ARecordIsRemoved", run: recordRemoved},
+	{name: "LockedRecordIsChangedByOneAtATime", run: recordLocked},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "OneOfTwoFirstRevisionsIsRefused", run: firstRevisionRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
@@ -30,6 +32,16 @@ func (e *env) putRecord(r store.Record) error {
 	return e.Change(e.ctx, store.Operation{Method: "PutRecord", Doing: "put a record"}, func(w store.Writer) error {
 		return w.PutRecord(e.ctx, r)
 	})
+}
+
+func (e *env) changeRecords(f func(w store.Writer) error) {
+	e.t.Helper()
+	e.must(e.Change(e.ctx, store.Operation{Method: "Test", Doing: "test"}, f), "change records")
+}
+
+func (e *env) viewRecords(f func(r store.Reader) error) {
+	e.t.Helper()
+	e.must(e.View(e.ctx, store.Operation{Method: "Test", Doing: "test"}, f), "read records")
 }
 
 func (e *env) listRecords(q store.RecordQuery) (out []store.Record) {
@@ -119,6 +131,67 @@ func expiredRecordIsReplaced(e *env) {
 				e.t.Errorf("%s, it ends %s: the next one in its place, while it is there: %v", table, name, err)
 			}
 		}
+	}
+}
+
+// recordRemoved: only the one with this table, kind and ID. Nobody finds it any more, and another one can take its place.
+func recordRemoved(e *env) {
+	gone := store.Record{Table: store.WorkRecords, Kind: "a", ID: "1", Body: []byte("gone")}
+	left := []store.Record{{Table: gone.Table, Kind: "a", ID: "2"}, {Table: gone.Table, Kind: "b", ID: "1"}, {Table: store.AuthRecords, Kind: "a", ID: "1"}}
+	e.must(e.putRecord(gone), "add")
+	for i := range left {
+		left[i].Body = []byte("left")
+		e.must(e.putRecord(left[i]), "add")
+	}
+	for range 2 { // the second time it is not there
+		e.changeRecords(func(w store.Writer) error { return w.RemoveRecord(e.ctx, gone.Table, gone.Kind, gone.ID) })
+	}
+	find := func(r store.Record) []store.Record {
+		return e.listRecords(store.RecordQuery{Table: r.Table, Kind: r.Kind, ID: r.ID, Limit: 1})
+	}
+	if got := find(gone); len(got) > 0 {
+		e.t.Errorf("the removed record: %+v", got)
+	}
+	for _, r := range left {
+		if got := find(r); len(got) != 1 || string(got[0].Body) != "left" {
+			e.t.Errorf("%s %s %s: %+v", r.Table, r.Kind, r.ID, got)
+		}
+	}
+	e.changeRecords(func(w store.Writer) error {
+		if r, err := w.LockRecord(e.ctx, gone.Table, gone.Kind, gone.ID); !errors.Is(err, store.ErrNoRecord) {
+			e.t.Errorf("lock of the removed record: %+v, %v; want %v", r, err, store.ErrNoRecord)
+		}
+		return nil
+	})
+	e.must(e.putRecord(gone), "add again")
+}
+
+func recordLocked(e *env) {
+	counter := store.Record{Table: store.WorkRecords, Kind: "counter", ID: "1", Body: []byte("0")}
+	e.must(e.putRecord(counter), "add")
+	var counting sync.WaitGroup
+	for range 4 {
+		counting.Go(func() {
+			for range 5 {
+				e.changeRecords(func(w store.Writer) error {
+					r, err := w.LockRecord(e.ctx, counter.Table, counter.Kind, counter.ID)
+					if err != nil {
+						return err
+					}
+					n := 0
+					if _, err := fmt.Sscan(string(r.Body), &n); err != nil {
+						return err
+					}
+					r.Body = fmt.Append(nil, n+1)
+					return w.PutRecord(e.ctx, r)
+				})
+			}
+		})
+	}
+	counting.Wait()
+	got := e.listRecords(store.RecordQuery{Table: counter.Table, Kind: counter.Kind, Limit: 10})
+	if len(got) != 1 || string(got[0].Body) != "20" || got[0].Rev != 21 {
+		e.t.Errorf("20 changes left %+v", got)
 	}
 }
 

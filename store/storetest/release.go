@@ -50,9 +50,6 @@ func undecidedIsNotDue(e *env) {
 	if h := e.held("r"); len(h) != 1 || !h[0].NextAttempt.IsZero() || h[0].Parked != 1 {
 		e.t.Errorf("held keys: %+v, want one without a next attempt and one parked message", h)
 	}
-	parkedFrom, err := e.LoadParked(e.ctx, "r", e.partition("order/1"), 0, 0)
-	e.must(err, "parked state")
-	e.wantIDs("held keys", parkedFrom.Keys, []string{"order/1"})
 }
 
 func releaseEndsHolding(e *env) {

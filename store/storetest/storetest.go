@@ -97,7 +97,6 @@ var (
 		{"Status", statusTests},
 		{"Administration", adminTests},
 		{"Attempts", attemptTests},
-		{"Documents", documentTests},
 		{"Replay", replayTests},
 		{"Purge", purgeTests},
 		{"Erasure", eraseTests},

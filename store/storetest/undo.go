@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/store"
 )
 
@@ -24,11 +23,10 @@ func failedChangeLeavesNothing(e *env) {
 	e.publishKeys("order/8")
 	redrive := e.startRedrive(store.DeadFilter{Numbers: numbers[3:]})
 	e.record(time.Hour, attempt(logged[0], "r", 1), attempt(alone.Message.ID, "r", 1), attempt("any", "gone", 1))
-	document := store.Document{Kind: "k", ID: postrider.NewID(), Body: []byte("before")}
 	decision := store.Decision{ID: "before", Relay: "r", Key: "order/1", Partition: e.partition("order/1"), Verb: store.VerbSkip, By: "olga"}
 	record := store.Record{Table: store.WorkRecords, Kind: "k", ID: "before", Body: []byte("before")}
 	e.changeRecords(func(w store.Writer) error {
-		return errors.Join(w.AddDocument(e.ctx, document), w.AddDecision(e.ctx, decision), w.PutRecord(e.ctx, record))
+		return errors.Join(w.AddDecision(e.ctx, decision), w.PutRecord(e.ctx, record))
 	})
 	record.Rev = 1
 	unchanged := ""
@@ -69,14 +67,8 @@ func failedChangeLeavesNothing(e *env) {
 		"add record": func(w store.Writer) error {
 			return w.PutRecord(e.ctx, store.Record{Table: store.AuditRecords, Kind: "k", ID: "new", Body: []byte("new")})
 		},
-		"save record": func(w store.Writer) error { return w.PutRecord(e.ctx, record) },
-		"add document": func(w store.Writer) error {
-			return w.AddDocument(e.ctx, store.Document{Kind: "k", ID: postrider.NewID(), Body: []byte("new")})
-		},
-		"save document": func(w store.Writer) error {
-			return w.SaveDocument(e.ctx, store.Document{Kind: "k", ID: document.ID, Body: []byte("after")})
-		},
-		"remove document": func(w store.Writer) error { return w.RemoveDocument(e.ctx, "k", document.ID) },
+		"save record":   func(w store.Writer) error { return w.PutRecord(e.ctx, record) },
+		"remove record": func(w store.Writer) error { return w.RemoveRecord(e.ctx, record.Table, "k", record.ID) },
 		"end decision": func(w store.Writer) error {
 			d, err := w.LockDecision(e.ctx, decision.ID)
 			d.State, d.Outcome = store.DecisionApplied, "skipped"
@@ -158,7 +150,6 @@ func (e *env) described(r store.Reader, parked string) string {
 	add(r.Parked(e.ctx, store.ParkedQuery{Relay: "r", Limit: 100}))
 	add(r.ParkedByID(e.ctx, "r", parked))
 	add(r.Decision(e.ctx, "before"))
-	add(r.Documents(e.ctx, "k", "", 100))
 	for _, table := range recordTables {
 		add(r.ListRecords(e.ctx, store.RecordQuery{Table: table, Kind: "k", Limit: 100}))
 	}

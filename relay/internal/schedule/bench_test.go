@@ -42,7 +42,7 @@ func benchmark(b *testing.B, cfg Config, keys int) {
 	for i := range read.Entries {
 		read.Entries[i].Message = &postrider.Message{}
 	}
-	view := s.BeginView()
+	lookup := s.BeginLookup()
 	taken := make([]*Item[int64], 0, 16)
 	b.ReportAllocs()
 	for n := int64(0); n < int64(b.N); n += size {
@@ -58,7 +58,7 @@ func benchmark(b *testing.B, cfg Config, keys int) {
 			if keys > 0 {
 				it.Key = names[i%keys]
 			}
-			p.Admit(it, ticket+uint64(i), view, now)
+			p.Admit(it, ticket+uint64(i), lookup, now)
 		}
 		for s.Ready() > 0 {
 			taken, _ = s.Take(taken[:0], 16, now)

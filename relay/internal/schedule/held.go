@@ -20,20 +20,20 @@ type heldKey struct {
 // busy reports whether the store's state of the key is out of date or must not be acted on.
 func (h *heldKey) busy() bool { return h.blocks > 0 || h.releasing || h.deciding }
 
-// View is what one read of the store must know about held keys that are not in memory: what the store says, and what changes
+// HeldLookup is what one read of the store must know about held keys that are not in memory: what the store says, and what changes
 // until the messages that were read are admitted. During that time only this process changes which keys are held in its
 // partitions; operators leave a key held for the relay to release.
-type View struct{ held map[string]bool }
+type HeldLookup struct{ held map[string]bool }
 
-// BeginView begins a view before the store is read, EndView ends it.
-func (s *Schedule[M]) BeginView() *View {
-	v := &View{held: make(map[string]bool)}
-	s.views[v] = struct{}{}
+// BeginLookup is called before the store is read, EndLookup once the messages are admitted.
+func (s *Schedule[M]) BeginLookup() *HeldLookup {
+	v := &HeldLookup{held: make(map[string]bool)}
+	s.lookups[v] = struct{}{}
 	return v
 }
 
-// EndView ends a view.
-func (s *Schedule[M]) EndView(v *View) { delete(s.views, v) }
+// EndLookup ends a lookup.
+func (s *Schedule[M]) EndLookup(v *HeldLookup) { delete(s.lookups, v) }
 
 // MayHold reports whether a key may be held that is not in memory: the caller looks it up.
 func (p *Partition[M]) MayHold(key string) bool {
@@ -41,7 +41,7 @@ func (p *Partition[M]) MayHold(key string) bool {
 }
 
 // Found records keys that the caller looked up and that are held.
-func (v *View) Found(keys []string) {
+func (v *HeldLookup) Found(keys []string) {
 	for _, key := range keys {
 		if _, newer := v.held[key]; !newer {
 			v.held[key] = true
@@ -50,7 +50,7 @@ func (v *View) Found(keys []string) {
 }
 
 // findHeld returns a held key, loading it into memory if only the store has it; nil if it is not held.
-func (p *Partition[M]) findHeld(key string, v *View) *heldKey {
+func (p *Partition[M]) findHeld(key string, v *HeldLookup) *heldKey {
 	h := p.held[key]
 	if h == nil && key != "" && v.held[key] {
 		h = p.hold(key)
@@ -98,7 +98,7 @@ func (p *Partition[M]) released(key string, done bool) {
 	default:
 		delete(p.held, key)
 		p.schedule.heldKeys--
-		for v := range p.schedule.views {
+		for v := range p.schedule.lookups {
 			v.held[key] = false
 		}
 	}
@@ -120,7 +120,7 @@ func (s *Schedule[M]) unloadHeld(keep *heldKey) {
 			p.partial = true
 			delete(p.held, key)
 			s.heldKeys--
-			for v := range s.views {
+			for v := range s.lookups {
 				v.held[key] = true
 			}
 		}

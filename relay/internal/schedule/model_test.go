@@ -135,8 +135,8 @@ func (w *world) fetch() bool {
 		b.Entries = append(b.Entries, store.Entry{Message: &postrider.Message{Sequence: seq}})
 	}
 	ticket := w.p.Announce(b, w.fetched.Position)
-	v := w.s.BeginView()
-	defer w.s.EndView(v)
+	v := w.s.BeginLookup()
+	defer w.s.EndLookup(v)
 	w.lookUp(v)
 	for i, seq := range all {
 		it := w.item(seq)
@@ -154,7 +154,7 @@ func (w *world) item(seq int64) *Item[int64] {
 	return &Item[int64]{Message: seq, Key: w.keys[seq-1], Sequence: seq, Size: 1}
 }
 
-func (w *world) lookUp(v *View) {
+func (w *world) lookUp(v *HeldLookup) {
 	for _, key := range slices.Sorted(maps.Keys(w.db.held)) {
 		if w.p.MayHold(key) {
 			v.Found([]string{key})
@@ -165,8 +165,8 @@ func (w *world) lookUp(v *View) {
 // due reads the parked messages that are due. It reports whether there were any.
 func (w *world) due() bool {
 	keys, sequences := w.p.Busy(nil, nil)
-	v := w.s.BeginView()
-	defer w.s.EndView(v)
+	v := w.s.BeginLookup()
+	defer w.s.EndLookup(v)
 	w.lookUp(v)
 	found := false
 	for _, key := range slices.Sorted(maps.Keys(w.db.held)) {

@@ -102,7 +102,8 @@ func (p *Partition[M]) Gone() bool { return p.gone }
 // Unread reports whether the log may still return messages that the partition's last owner parked.
 func (p *Partition[M]) Unread() bool { return len(p.unread) > 0 }
 
-// ReadToEnd says that the log was read to its end: what was not read by now is no longer in it.
+// ReadToEnd says that the log was read to its end. A message that was parked beyond the cursor, and was not read by now, is no longer in
+// the log: it is not waited for.
 func (p *Partition[M]) ReadToEnd() { p.unread = nil }
 
 // Position is that of the cursor that is known to be recorded.
@@ -129,7 +130,7 @@ func (p *Partition[M]) Announce(b *store.Batch, after int64) (ticket uint64) {
 }
 
 // Admit adds a message from the log: it waits in a queue, or is parked.
-func (p *Partition[M]) Admit(it *Item[M], ticket uint64, v *View, now time.Time) {
+func (p *Partition[M]) Admit(it *Item[M], ticket uint64, v *HeldLookup, now time.Time) {
 	it.ticket = ticket
 	p.load(it, &p.schedule.Fresh, now)
 	isHeld := p.findHeld(it.Key, v) != nil
@@ -211,7 +212,7 @@ func (p *Partition[M]) AdmitRun(key string, items []Item[M], now time.Time) {
 }
 
 // AdmitDue adds one message that waited independently: without a key, or delayed.
-func (p *Partition[M]) AdmitDue(it *Item[M], v *View, now time.Time) {
+func (p *Partition[M]) AdmitDue(it *Item[M], v *HeldLookup, now time.Time) {
 	if _, busy := p.busy[it.Sequence]; busy || p.isEarly(it.Sequence, "") {
 		return
 	}

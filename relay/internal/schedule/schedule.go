@@ -59,7 +59,7 @@ type Schedule[M any] struct {
 	unsettled               int    // outcomes not yet recorded
 	heldKeys                int    // in memory
 	heldLimit               int    // the number of held keys in memory above which some are unloaded
-	views                   map[*View]struct{}
+	lookups                 map[*HeldLookup]struct{}
 	uncertain               map[int]*uncertainCommit // by partition
 	batches                 map[*Item[M]][]*Item[M]  // batches whose calls have not returned, by their first message
 	outlived                Outlived                 // calls of leases that have ended
@@ -80,7 +80,7 @@ func New[M any](cfg Config) *Schedule[M] {
 	}
 	return &Schedule[M]{
 		cfg: cfg, Fresh: cfg.Fresh, Parked: cfg.Parked, heldLimit: cfg.MaxHeld,
-		partitions: make(map[int]*Partition[M]), views: make(map[*View]struct{}), uncertain: make(map[int]*uncertainCommit),
+		partitions: make(map[int]*Partition[M]), lookups: make(map[*HeldLookup]struct{}), uncertain: make(map[int]*uncertainCommit),
 		batches: make(map[*Item[M]][]*Item[M]), outlived: cfg.Outlived,
 	}
 }

@@ -12,26 +12,7 @@ const (
 	heldKeysSQL        = `SELECT message_key FROM {prefix}held WHERE relay = ? AND partition_id = ? ORDER BY message_key LIMIT ?`
 	parkedSequencesSQL = `SELECT seq FROM {prefix}parked WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3
 		UNION SELECT seq FROM {prefix}dead WHERE relay = ?1 AND partition_id = ?2 AND seq > ?3 ORDER BY seq`
-	gapsOfSQL = `SELECT kind, gaps FROM {prefix}cursors WHERE relay = ? AND partition_id = ?`
 )
-
-// LoadParked implements store.Log. The result includes late messages in the gaps of the stored cursor.
-func (s *Store) LoadParked(ctx context.Context, name string, partition int, position int64, maxHeld int) (store.ParkedState, error) {
-	var out store.ParkedState
-	err := s.read(ctx, "read what is parked", func(t txn) (err error) {
-		if err := s.checkPartition(partition); err != nil {
-			return err
-		}
-		var kind store.Kind
-		var text string
-		if err := stored.OrNone(t.get(ctx, gapsOfSQL, []any{name, partition}, &kind, &text)); err != nil {
-			return err
-		}
-		out, err = t.parkedState(ctx, name, kind, partition, store.Cursor{Position: position, Snapshot: text}, maxHeld)
-		return err
-	})
-	return out, err
-}
 
 // parkedState returns what a relay has parked or dead-lettered in a partition, after a cursor; the sequences only of a relay.
 func (t txn) parkedState(ctx context.Context, name string, kind store.Kind, partition int, after store.Cursor, maxHeld int) (out store.ParkedState, err error) {

@@ -1,0 +1,2 @@
+-- Positions stay: programs of the version before read them too.
+DO 0;

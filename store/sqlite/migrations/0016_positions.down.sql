@@ -1,0 +1,2 @@
+-- Positions stay: programs of the version before read them too.
+SELECT 1;
