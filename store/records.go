@@ -89,8 +89,8 @@ type Writer interface { //nolint:interfacebloat // one transaction of a store: a
 	// SaveRedrive stores what has changed of a locked redrive.
 	SaveRedrive(ctx context.Context, r Redrive) error
 	// PutRecord adds a record if Rev is 0, and replaces Expires and Body of the record with this Rev otherwise. A record that has
-	// expired never stands in the way of a new one. Adding one that expires removes the expired ones of its kind. Records of the
-	// audit do not expire. Errors: ErrRecordChanged.
+	// expired does not exist any more: it is not changed, and never stands in the way of a new one. Adding one that expires removes
+	// the expired ones of its kind. Records of the audit do not expire. Errors: ErrRecordChanged.
 	PutRecord(ctx context.Context, r Record) error
 }
 
