@@ -168,35 +168,53 @@ func (e *Erasure) eraseLog(ctx context.Context, w store.Writer) (err error) {
 
 // eraseOthers erases parked messages and dead letters. A step that finds none ends the erasure. It looks for parked messages first: one
 // that is dead-lettered meanwhile is found among the dead letters, and a dead letter that is redriven meanwhile is still one, to be erased.
+//
+// A message that is neither parked nor dead-lettered again counts as delivered for its redrive, unless its dead letter was erased. So no
+// step removes parked messages while a dead letter is left that one of them was redriven from.
 func (e *Erasure) eraseOthers(ctx context.Context, w store.Writer) error {
 	f := e.filter()
-	parked, err := w.EraseParked(ctx, f, stepLimit)
-	if err != nil {
-		return err
-	}
-	open := store.DeadFilter{Key: f.Key, Tenant: f.Tenant, MessageID: f.MessageID, State: store.DeadOpen}
-	locked, err := w.LockDead(ctx, store.DeadQuery{DeadFilter: open, Limit: stepLimit}, -1)
-	if err != nil {
-		return err
-	}
-	if len(locked.Open) > 0 {
-		var numbers []int64
-		for _, l := range locked.Open {
-			numbers = append(numbers, l.Number)
-		}
-		if err := w.Resolve(ctx, numbers, store.Resolution{State: store.DeadDiscarded, By: e.By, Reason: "erased"}); err != nil {
-			return err
-		}
-	}
 	dead, err := w.EraseDead(ctx, f, stepLimit)
 	if err != nil {
 		return err
 	}
-	e.DeadLetters, e.Parked = e.DeadLetters+int64(dead), e.Parked+int64(len(parked))
-	if len(parked)+len(locked.Open)+dead > 0 {
+	if e.DeadLetters += int64(dead); dead == stepLimit {
+		return nil
+	}
+	parked, err := w.EraseParked(ctx, f, stepLimit)
+	if err != nil {
+		return err
+	}
+	open, err := e.discardOpen(ctx, w)
+	if err != nil {
+		return err
+	}
+	for more := stepLimit; more == stepLimit; { // those discarded now, and those of messages that were redriven meanwhile
+		if more, err = w.EraseDead(ctx, f, stepLimit); err != nil {
+			return err
+		}
+		dead += more
+		e.DeadLetters += int64(more)
+	}
+	e.Parked += int64(len(parked))
+	if len(parked)+open+dead > 0 {
 		return resume(ctx, w, parked)
 	}
 	return e.end(ctx, w)
+}
+
+// discardOpen discards open dead letters, and returns how many.
+func (e *Erasure) discardOpen(ctx context.Context, w store.Writer) (int, error) {
+	f := e.filter()
+	open := store.DeadFilter{Key: f.Key, Tenant: f.Tenant, MessageID: f.MessageID, State: store.DeadOpen}
+	locked, err := w.LockDead(ctx, store.DeadQuery{DeadFilter: open, Limit: stepLimit}, -1)
+	if err != nil || len(locked.Open) == 0 {
+		return 0, err
+	}
+	var numbers []int64
+	for _, l := range locked.Open {
+		numbers = append(numbers, l.Number)
+	}
+	return len(numbers), w.Resolve(ctx, numbers, store.Resolution{State: store.DeadDiscarded, By: e.By, Reason: "erased"})
 }
 
 // end ends an erasure, and earlier ones of the same subject that were interrupted: nothing is left of what they cover.

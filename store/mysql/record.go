@@ -17,8 +17,9 @@ const (
 		AND (expires_at IS NULL OR expires_at > {now}) ORDER BY id DESC LIMIT ?4`
 	lockRecordSQL = `SELECT id, rev, at, expires_at, body FROM {table} WHERE kind = ? AND id = ? AND (expires_at IS NULL OR expires_at > {now})
 		FOR UPDATE`
-	addRecordSQL     = `INSERT INTO {table} (kind, id, at, expires_at, body) VALUES (?1, ?2, {now}, ?3, ?4)`
-	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = {now}, expires_at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5`
+	addRecordSQL    = `INSERT INTO {table} (kind, id, at, expires_at, body) VALUES (?1, ?2, {now}, ?3, ?4)`
+	changeRecordSQL = `UPDATE {table} SET rev = rev + 1, at = {now}, expires_at = ?3, body = ?4 WHERE kind = ?1 AND id = ?2 AND rev = ?5
+		AND (expires_at IS NULL OR expires_at > {now})`
 	hasExpiredSQL    = `SELECT EXISTS (SELECT 1 FROM {table} WHERE kind = ? AND id = ? AND expires_at <= {now})`
 	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= {now}`
 	removeRecordSQL  = `DELETE FROM {table} WHERE kind = ? AND id = ?`

@@ -27,7 +27,7 @@ values ($1::text, $2::text, $3::timestamptz, $4::bytea) on conflict do nothing`
 values ($1::text, $2::text, $3::timestamptz, $4::bytea) on conflict (kind, id) do update
 set rev = 1, at = clock_timestamp(), expires_at = excluded.expires_at, body = excluded.body where r.expires_at <= clock_timestamp()`
 	changeRecordSQL = `update {table} set rev = rev + 1, at = clock_timestamp(), expires_at = $3::timestamptz, body = $4::bytea
-where kind = $1::text and id = $2::text and rev = $5::int8`
+where kind = $1::text and id = $2::text and rev = $5::int8 and (expires_at is null or expires_at > clock_timestamp())`
 	removeExpiredSQL = `delete from {table} where kind = $1::text and expires_at <= clock_timestamp()`
 	removeRecordSQL  = `delete from {table} where kind = $1::text and id = $2::text`
 )

@@ -18,7 +18,8 @@ const (
 	// replaceRecordSQL adds a record, also in the place of one that has expired.
 	replaceRecordSQL = `INSERT INTO {table} AS r (kind, id, at, expires_at, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT (kind, id) DO UPDATE
 		SET rev = 1, at = excluded.at, expires_at = excluded.expires_at, body = excluded.body WHERE r.expires_at <= excluded.at`
-	changeRecordSQL  = `UPDATE {table} SET rev = rev + 1, at = ?3, expires_at = ?4, body = ?5 WHERE kind = ?1 AND id = ?2 AND rev = ?6`
+	changeRecordSQL = `UPDATE {table} SET rev = rev + 1, at = ?3, expires_at = ?4, body = ?5 WHERE kind = ?1 AND id = ?2 AND rev = ?6
+		AND (expires_at IS NULL OR expires_at > ?3)`
 	removeExpiredSQL = `DELETE FROM {table} WHERE kind = ? AND expires_at <= ?`
 	removeRecordSQL  = `DELETE FROM {table} WHERE kind = ? AND id = ?`
 )

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/erasure"
 	"github.com/postrider/postrider/replay"
 	"github.com/postrider/postrider/store"
@@ -18,6 +19,7 @@ var eraseTests = []test{
 	{name: "ErasingUndeliveredMessagesEndsLeases", run: eraseEndsLeases},
 	{name: "ErasesParkedMessagesAndKeysGoOn", run: erasesParked},
 	{name: "ErasesDeadLetters", run: erasesDead, statements: true},
+	{name: "ErasureInStepsDeliversNothing", run: erasesRedriven},
 	{name: "ErasesATenantEverywhere", run: erasesTenant},
 	{name: "ErasedDeadLetterNoLongerHoldsItsKey", run: erasesDeadOfHeldKey},
 	{name: "ErasedMessagesAreNotReplayed", run: erasedAreNotReplayed},
@@ -167,6 +169,39 @@ func erasesDead(e *env) {
 	}
 	if due := e.worker("r", "a").dueIDs(); len(due) > 0 {
 		e.t.Errorf("due: %v, want nothing: the redriven message is erased", due)
+	}
+}
+
+// erasesRedriven: an erasure takes several steps while a redrive waits for its first message, which is one of the erased ones. After no step
+// does the redrive count it as delivered, which would let it send the next one.
+func erasesRedriven(e *env) {
+	w := e.worker("r", "a")
+	const many = 600 // more than one step erases
+	old := make([]store.ArchivedDead, many)
+	for i := range old {
+		old[i].DeadLetter = store.DeadLetter{
+			Number: int64(i + 1), Relay: "r", Message: e.personal("order/1", "acme", 1)[0], Reason: "rejected", DiedAt: time.Now().Add(-time.Hour),
+			State: store.DeadOpen,
+		}
+	}
+	_, err := e.ImportDead(e.ctx, old)
+	e.must(err, "import")
+	e.discardAll(everyOpen)
+	w.deadLetter("rejected", append(e.personal("order/2", "acme", 1), e.personal("order/2", "other", 1)...)...)
+	r, err := e.StartRedrive(e.ctx, deadletter.Plan{First: true, By: "olga"})
+	e.must(err, "start a redrive")
+	e.step(r.ID, 0)
+	steps := 0
+	done, err := erasure.New(e.database).Erase(e.ctx, erasure.Plan{Tenant: "acme", By: "olga"}, func(erasure.Erasure) {
+		steps++
+		got, err := e.ShowRedrive(e.ctx, r.ID)
+		if err != nil || got.Done != 1 || got.Outcome.Delivered != 0 {
+			e.t.Errorf("after step %d of the erasure, of %d sent back: %+v, %v; nothing was delivered", steps, got.Done, got.Outcome, err)
+		}
+	})
+	e.must(err, "erase")
+	if e.wantErased(done.Erased, 1, 1, many+1); steps < 3 {
+		e.t.Errorf("the erasure took %d steps", steps)
 	}
 }
 

@@ -22,8 +22,8 @@ type dying struct {
 	statements int
 	// setBack is by how much the database's clock has been set back.
 	setBack time.Duration
-	// between, if not nil, is called once: in a transaction that has found no parked message or dead letter to erase, after its
-	// first search.
+	// between, if not nil, is called once: in a transaction that has found no parked message to erase, and no resolved dead letter
+	// before, after its search for parked ones.
 	between func()
 	found   bool
 }
@@ -60,16 +60,6 @@ func statement[T any](w dyingWriter, f func() (T, error)) (out T, err error) {
 	return f()
 }
 
-// searched returns what a search has found.
-func searched[T any](w dyingWriter, none bool, out T, err error) (T, error) {
-	w.d.found = w.d.found || !none
-	if between := w.d.between; !w.d.found && err == nil && between != nil {
-		w.d.between = nil
-		between()
-	}
-	return out, err
-}
-
 func (w dyingWriter) Now(ctx context.Context) (time.Time, error) {
 	return statement(w, func() (time.Time, error) {
 		now, err := w.Writer.Now(ctx)
@@ -104,17 +94,21 @@ func (w dyingWriter) EraseLogged(ctx context.Context, messages []store.LoggedMes
 
 func (w dyingWriter) EraseParked(ctx context.Context, f store.EraseFilter, limit int) ([]store.ErasedParked, error) {
 	out, err := statement(w, func() ([]store.ErasedParked, error) { return w.Writer.EraseParked(ctx, f, limit) })
-	return searched(w, len(out) == 0, out, err)
+	if between := w.d.between; err == nil && len(out) == 0 && !w.d.found && between != nil {
+		w.d.between = nil
+		between()
+	}
+	return out, err
 }
 
 func (w dyingWriter) LockDead(ctx context.Context, q store.DeadQuery, below int) (store.LockedDead, error) {
-	out, err := statement(w, func() (store.LockedDead, error) { return w.Writer.LockDead(ctx, q, below) })
-	return searched(w, len(out.Open) == 0, out, err)
+	return statement(w, func() (store.LockedDead, error) { return w.Writer.LockDead(ctx, q, below) })
 }
 
 func (w dyingWriter) EraseDead(ctx context.Context, f store.EraseFilter, limit int) (int, error) {
-	out, err := statement(w, func() (int, error) { return w.Writer.EraseDead(ctx, f, limit) })
-	return searched(w, out == 0, out, err)
+	n, err := statement(w, func() (int, error) { return w.Writer.EraseDead(ctx, f, limit) })
+	w.d.found = w.d.found || n > 0
+	return n, err
 }
 
 func (w dyingWriter) Resolve(ctx context.Context, numbers []int64, r store.Resolution) error {

@@ -16,6 +16,7 @@ var recordTests = []test{
 	{name: "AnExpiredRecordIsReplaced", run: expiredRecordIsReplaced, statements: true},
 	{name: "ARecordIsRemoved", run: recordRemoved},
 	{name: "LockedRecordIsChangedByOneAtATime", run: recordLocked},
+	{name: "AnExpiredRecordIsNotChanged", run: expiredRecordIsNotChanged, statements: true},
 	{name: "OneOfTwoChangesOfARecordIsRefused", run: recordRace},
 	{name: "OneOfTwoFirstRevisionsIsRefused", run: firstRevisionRace},
 	{name: "RecordsAreRolledBackWithTheRest", run: recordRollback},
@@ -192,6 +193,25 @@ func recordLocked(e *env) {
 	got := e.listRecords(store.RecordQuery{Table: counter.Table, Kind: counter.Kind, Limit: 10})
 	if len(got) != 1 || string(got[0].Body) != "20" || got[0].Rev != 21 {
 		e.t.Errorf("20 changes left %+v", got)
+	}
+}
+
+// expiredRecordIsNotChanged: it is gone, also for whoever has read its revision before.
+func expiredRecordIsNotChanged(e *env) {
+	for _, table := range []store.RecordTable{store.WorkRecords, store.AuthRecords} {
+		r := store.Record{Table: table, Kind: "pause", ID: "1", Body: []byte("old")}
+		e.must(e.putRecord(r), "add")
+		r.Rev, r.Expires = 1, time.Now().Add(-time.Hour)
+		e.must(e.putRecord(r), "end it")
+		for _, r.Expires = range []time.Time{{}, time.Now().Add(time.Hour)} {
+			r.Rev, r.Body = 2, []byte("changed")
+			if err := e.putRecord(r); !errors.Is(err, store.ErrRecordChanged) {
+				e.t.Errorf("%s: change an expired record: %v, want %v", table, err, store.ErrRecordChanged)
+			}
+			if got := e.listRecords(store.RecordQuery{Table: table, Kind: r.Kind, Limit: 10}); len(got) > 0 {
+				e.t.Errorf("%s: %+v is there again", table, got)
+			}
+		}
 	}
 }
 
