@@ -247,7 +247,7 @@ func TestPartitionedStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fails("with partitions", publisher(natsbroker.Config{Stream: "OLD", Partitioned: true}), "")
+	fails("with partitions", publisher(natsbroker.Config{Stream: "OLD", Partitioned: true}), "run: nats consumer edit OLD view ")
 	fails("without them", publisher(natsbroker.Config{Stream: "OLD"}), "")
 	fails("a durable consumer that would miss them", queue(), "run: nats consumer edit OLD view --filter=OLD-p.*.> --filter=OLD.>")
 }

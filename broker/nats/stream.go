@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// prepareStream finds or creates the stream and returns its configuration. The error lists everything about an existing
+// prepareStream finds or creates the stream for a publisher and returns its configuration. The error lists everything about an existing
 // stream that does not match cfg.
 func prepareStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.StreamConfig, error) {
 	stream, err := findStream(ctx, js, cfg)
@@ -20,7 +20,10 @@ func prepareStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jet
 		return jetstream.StreamConfig{}, err
 	}
 	got := stream.CachedInfo().Config
-	return got, checkStream(cfg, got)
+	if err := checkStream(cfg, got); err != nil {
+		return got, err
+	}
+	return got, checkDurable(ctx, stream, cfg)
 }
 
 // findStream finds or creates the stream.

@@ -45,6 +45,13 @@ on conflict (relay, partition, n) do update set delivered = c.delivered + exclud
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 )
 
+// fenceOneSQL is the fence of one lease, for a settlement of nothing else: $1 relay, $2 partition, $3 token. Its plan needs no
+// settings: leases are few, and have an index on what it looks for. %s limits the transaction (boundSQL).
+const fenceOneSQL = `
+select 1 / count(*)%s from (
+	select from {leases} l where l.relay = $1::text and l.partition = $2::int2 and l.token = $3::text and ` + heldSQL + `
+	for key share) as held`
+
 // CommitSettled implements store.TxSettler. The lease is locked last, so that a process taking it over does not wait for the
 // handler.
 func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st store.Settlement) (released []string, err error) {
@@ -93,17 +100,19 @@ func (s *Store) settleIn(ctx context.Context, tx batcher, name string, st store.
 		return nil, err
 	}
 	removed := step{sql: s.sql.allRemoved, read: unless(store.ErrNotParked)}
-	var settle []step
-	if st.Number > 0 {
-		settle = s.settleSteps(name, in, removed, &released)
-	} else {
-		settle = append([]step{{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)}},
-			s.messageSteps(name, &settleInput{removed: in.removed}, removed)...)
+	steps := []step{{sql: s.sql.txPlan}}
+	switch {
+	case st.Number > 0:
+		steps = append(steps, s.settleSteps(name, in, removed, &released)...)
+	case len(st.Removed) == 0: // a consumer of a log
+		steps = []step{{sql: s.sql.fenceOne, args: []any{name, int16(st.Partition), st.Token}, read: unless(errNotNext)}}
+	default:
+		steps = append(steps, step{sql: s.sql.fence, args: in.moves.fenceArgs(name), read: unless(errNotNext)})
+		steps = append(steps, s.messageSteps(name, &settleInput{removed: in.removed}, removed)...)
 		if st.DeliveredCount > 0 {
-			settle = append(settle, step{sql: s.sql.countDelivered, args: []any{name, int16(st.Partition), st.Removed[0], st.DeliveredCount}})
+			steps = append(steps, step{sql: s.sql.countDelivered, args: []any{name, int16(st.Partition), st.Removed[0], st.DeliveredCount}})
 		}
 	}
-	steps := append([]step{{sql: s.sql.txPlan}}, settle...)
 	err = runSteps(ctx, tx, append(steps, commit...))
 	if errors.Is(err, errNotNext) {
 		err = store.ErrLeaseLost

@@ -61,26 +61,31 @@ func (h *handled) effects(t *testing.T) int {
 	return one[int](t, h.pool, "select count(*)::int4 from "+h.table)
 }
 
-// TestMessageIsThreeRoundTrips counts them: a fourth ends the transaction that follows when a handler has got hold of the connection.
+// TestMessageIsThreeRoundTrips counts them: a fourth ends the transaction that follows when a handler has got hold of the connection. Besides
+// the effect, the statements are begin, the limit, the claim, the look for a held key; the fence, and commit (and begin).
 func TestMessageIsThreeRoundTrips(t *testing.T) {
 	t.Parallel()
 	h := setupHandled(t)
 	nothing := func(pgx.Tx) {}
 	for _, c := range []struct {
-		id   string
-		also func(pgx.Tx)
-		want int64
+		id            string
+		also          func(pgx.Tx)
+		want, batched int64
 	}{
-		{"prepares the statements", nothing, 0},
-		{"plain", nothing, 3},
-		{"with the connection", func(tx pgx.Tx) { _ = tx.Conn() }, 4},
+		{"prepares the statements", nothing, 0, 0},
+		{"plain", nothing, 3, 6},
+		{"with the connection", func(tx pgx.Tx) { _ = tx.Conn() }, 4, 7},
 	} {
 		h.trips.n.Store(0)
+		h.trips.batched.Store(0)
 		if _, err := h.handle(t, c.id, c.also); err != nil {
 			t.Fatalf("%s: %v", c.id, err)
 		}
 		if got := h.trips.n.Load(); c.want > 0 && got != c.want {
 			t.Errorf("%s: %d round trips, want %d", c.id, got, c.want)
+		}
+		if got := h.trips.batched.Load(); c.want > 0 && got != c.batched {
+			t.Errorf("%s: %d statements in batches, want %d", c.id, got, c.batched)
 		}
 	}
 }

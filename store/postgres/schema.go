@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -41,16 +42,16 @@ func (n names) expand(sql string) string { return qualify(n.replacer.Replace(sql
 
 // statements holds the frequently run statements with table names filled in.
 type statements struct {
-	open, written                                                    string
-	fetch, flush, due, parkedState, lastSequence                     string
-	heartbeat, begin, acquire, release, leave, holding, findHeld     string
-	oneAcquirer, register, noteIncarnation, restoreLeases            string
-	newFilter, useFilter, fenceOthers, filters, countUnrouted        string
-	move, fence, parkFromLog, parkAgain, deadFromLog, deadFromParked string
-	lockHeld                                                         string
-	removed, hold, releaseKeys, resumeKeys, latest                   string
-	applied, notHeld, noneMissing, openDecisions                     string
-	settlePlan, txPlan, acquirePlan                                  string
+	open, written                                                              string
+	fetch, flush, due, parkedState, lastSequence                               string
+	heartbeat, begin, acquire, release, leave, holding, findHeld               string
+	oneAcquirer, register, noteIncarnation, restoreLeases                      string
+	newFilter, useFilter, fenceOthers, filters, countUnrouted                  string
+	move, fence, fenceOne, parkFromLog, parkAgain, deadFromLog, deadFromParked string
+	lockHeld                                                                   string
+	removed, hold, releaseKeys, resumeKeys, latest                             string
+	applied, notHeld, noneMissing, openDecisions                               string
+	settlePlan, txPlan, acquirePlan                                            string
 	inboxStatements
 	sagaStatements
 }
@@ -67,7 +68,7 @@ func newStatements(n names, bound string) statements {
 		noteIncarnation: n.expand(noteIncarnationSQL), restoreLeases: n.expand(restoreLeasesSQL),
 		heartbeat: n.expand(heartbeatSQL), begin: n.expand(beginSQL), acquire: n.expand(acquireSQL),
 		release: n.expand(releaseSQL), leave: n.expand(leaveSQL),
-		move: n.expand(moveSQL), fence: n.expand(fenceSQL),
+		move: n.expand(moveSQL), fence: n.expand(fenceSQL), fenceOne: n.expand(fmt.Sprintf(fenceOneSQL, bound)),
 		parkFromLog: n.expand(parkFromLogSQL), parkAgain: n.expand(parkAgainSQL),
 		deadFromLog: n.expand(deadFromLogSQL), deadFromParked: n.expand(deadFromParkedSQL),
 		lockHeld: n.expand(lockHeldSQL),
