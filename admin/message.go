@@ -160,6 +160,8 @@ type Search struct {
 	// LogUnread: the log is long, and it was not read to its end. There may be a message with the ID nevertheless, or more messages with the
 	// correlation ID.
 	LogUnread bool
+	// DeadUnread: there are more dead letters than a search looks at, so there may be a key that is only in others.
+	DeadUnread bool
 }
 
 const (
@@ -207,7 +209,7 @@ func (s *Service) Find(ctx context.Context, p Principal, text string) (out Searc
 	case err != nil:
 		return out, err
 	}
-	if out.Found, err = s.findKey(ctx, key, text, out.Found); err != nil || len(out.Found) > 0 {
+	if err := s.findKey(ctx, key, text, &out); err != nil || len(out.Found) > 0 {
 		return out, err
 	}
 	found, complete, err := inspect.Correlated(ctx, s.store, text, correlatedShown, findWithin)
@@ -229,21 +231,26 @@ func (s *Service) SagaOf(ctx context.Context, p Principal, correlationID string)
 }
 
 // findKey adds the key if it is held anywhere, or has dead letters.
-func (s *Service) findKey(ctx context.Context, key, text string, out []Found) ([]Found, error) {
+func (s *Service) findKey(ctx context.Context, key, text string, out *Search) error {
 	e, err := inspect.Key(ctx, s.store, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, at := range e.Places {
 		if at.State == inspect.Held || at.Load != nil && at.Load.Dead.N > 0 {
-			return append(out, Found{"key", text, KeyPath(text)}), nil
+			out.Found = append(out.Found, Found{"key", text, KeyPath(text)})
+			return nil
 		}
 	}
 	dead, err := s.dead().FindDead(ctx, store.DeadFilter{Key: key, State: store.DeadAny}, 0, 0, nil)
-	if err == nil && dead.Total > 0 {
-		out = append(out, Found{"key", text, KeyPath(text)})
+	if err != nil {
+		return err
 	}
-	return out, err
+	if dead.Total > 0 {
+		out.Found = append(out.Found, Found{"key", text, KeyPath(text)})
+	}
+	out.DeadUnread = dead.Total == 0 && !dead.Complete
+	return nil
 }
 
 // Saga is an instance of a saga without its data.

@@ -85,3 +85,37 @@ func TestDeadLetterAheadOfItsKey(t *testing.T) {
 		})
 	}
 }
+
+// TestPoisonAheadOfItsKey: version 2, for which version 3 waits, cannot be decoded. It is dead at once, so that somebody can repair it: at its
+// turn after version 3, it would be when that has waited in vain.
+func TestPoisonAheadOfItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, b := memory.New(memory.Config{}), newBroker(t)
+		var handled []string
+		startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{OnDead: relay.HoldKey, Versions: &inbox.VersionGuard{WaitFor: 24 * time.Hour}},
+			func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
+				handled = append(handled, m.ID)
+				return nil
+			})
+		publishVersions(t, b, 1, 3)
+		time.Sleep(time.Minute)
+		b.Poison(&postrider.Message{ID: "2", Type: "t", Topic: "t", Source: "s", Key: "k", Time: time.Now(), Payload: []byte("no message"), AggregateVersion: 2})
+		time.Sleep(time.Minute)
+		dead := deadletter.New(s)
+		for l, err := range dead.ListDead(t.Context(), store.DeadFilter{MessageID: "2"}, 0, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := dead.EditDead(t.Context(), l.Number, store.Edit{Payload: []byte("{}"), By: "olga", Why: "repaired"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, err := dead.RedriveDead(t.Context(), store.DeadFilter{}, "olga", 0); n != 1 || err != nil {
+			t.Errorf("%d dead letters are redriven, %v; want version 2", n, err)
+		}
+		time.Sleep(23 * time.Hour)
+		if fmt.Sprint(handled) != "[1 2 3]" {
+			t.Errorf("handled %v, want [1 2 3]", handled)
+		}
+	})
+}

@@ -96,17 +96,17 @@ func (t *transaction[Tx]) following(rest []*item) (h *batchHandler[Tx], msgs []*
 
 // deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
 func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
-	if it.fate == nil && t.held[it.msg.Key] {
+	if t.held[it.msg.Key] && (it.fate == nil || it.fate.dead) {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
 		if err != nil {
 			return err
 		}
-		if !goesAhead {
+		if !goesAhead && it.fate == nil {
 			t.ends[it] = parkedQueued
 			t.failed = append(t.failed, store.ParkRequest{Message: it.stamped(), Reason: store.ParkHeld})
 			return nil
 		}
-		it.ahead = true
+		it.ahead = goesAhead
 	}
 	if it.fate == nil {
 		if it.begun.IsZero() {

@@ -20,7 +20,7 @@ type item struct {
 	begun    time.Time // of the first attempt
 	// fate, once decided, is what happens to the message instead of processing.
 	fate *fate
-	// ahead: it has been tried before the parked messages of its key, since by its version it precedes them.
+	// ahead: it is tried or dead-lettered before the parked messages of its key, since by its version it precedes them.
 	ahead bool
 	// refusals counts how often the database has refused to store msg. standsIn: msg is a stand-in for a message that it
 	// refused.

@@ -25,11 +25,13 @@ const (
 //     it is unavailable (postrider.UnavailableFor) is not probed before.
 //   - A probe that gets an answer closes it.
 type circuit struct {
-	isOpen     bool
-	probing    bool
-	unanswered int // consecutive probes that found the destination unavailable
-	wait       time.Duration
-	next       time.Time // of the next probe
+	isOpen  bool
+	probing bool
+	// sinceRead and sinceDue count the consecutive probes that found the destination unavailable, since a message was last read from the
+	// log, and a parked one.
+	sinceRead, sinceDue int
+	wait                time.Duration
+	next                time.Time // of the next probe
 	// since is when the destination was first found in its state, zero before the first call; cause says why it is down.
 	since time.Time
 	cause string
@@ -122,10 +124,10 @@ func (r *Relay) tripped(cause string, asked time.Duration) {
 // lacksProbe reports whether a message must be read as a probe, the only reason to read while the circuit is open:
 //
 //   - a probe is due and no message is in memory, because the leases were lost meanwhile, and the messages with them; or
-//   - everything that is ready, or probesOfReady of it, has been sent as a probe and got no answer. It may be those messages that get none,
-//     so the next ones are new.
-func (r *Relay) lacksProbe(now time.Time) bool {
-	if n := r.circuit.unanswered; n > 0 && n >= min(r.sched.Ready(), probesOfReady) && !r.circuit.probing {
+//   - everything that is ready, or probesOfReady of it, has been sent as a probe and got no answer since the last one was read. It may be
+//     those messages that get none, so another one joins them.
+func (r *Relay) lacksProbe(unanswered int, now time.Time) bool {
+	if unanswered > 0 && unanswered >= min(r.sched.Ready(), probesOfReady) && !r.circuit.probing {
 		return true
 	}
 	return r.sched.InMemory() == 0 && r.circuit.allows(1, now) > 0
@@ -134,7 +136,8 @@ func (r *Relay) lacksProbe(now time.Time) bool {
 // probeWithAnother puts a message after all others.
 func (r *Relay) probeWithAnother(it *item) {
 	r.sched.MoveLast(it)
-	r.circuit.unanswered++
+	r.circuit.sinceRead++
+	r.circuit.sinceDue++
 	signal(r.fetchWake)
 	signal(r.dueWake)
 }

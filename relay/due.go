@@ -171,6 +171,9 @@ func (r *Relay) admitDueResult(res *store.DueResult, parts []*partition, lookup 
 	if at := time.Now().Add(res.Next); res.Next >= 0 && (r.nextDue.IsZero() || at.Before(r.nextDue)) {
 		r.nextDue = at
 	}
+	if len(res.Runs) > 0 {
+		r.circuit.sinceDue = 0
+	}
 	now := time.Now()
 	for i := range res.Runs {
 		p := r.partitions[res.Runs[i].Partition]
@@ -187,7 +190,7 @@ func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 	now, room := time.Now(), parked.MaxMessages-parked.Messages
 	r.dueFull = room <= 0 || parked.Bytes >= parked.MaxBytes
 	switch {
-	case r.dueFull || r.closed() || r.circuit.open() && !r.lacksProbe(now):
+	case r.dueFull || r.closed() || r.circuit.open() && !r.lacksProbe(r.circuit.sinceDue, now):
 		room = 0 // operators' decisions only
 	case r.circuit.open():
 		room = 1

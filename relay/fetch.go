@@ -113,7 +113,9 @@ func (r *Relay) fetchRound(ctx context.Context, by observe.WokenBy) (found int, 
 	if err != nil {
 		return 0, false, err
 	}
-	found, again = r.admitFetched(batches, parts, lookup)
+	if found, again = r.admitFetched(batches, parts, lookup); found > 0 {
+		r.circuit.sinceRead = 0
+	}
 	r.endRound(parts)
 	return found, again && r.freshRoom() >= r.sched.Fresh.WorthReading(), nil
 }
@@ -203,7 +205,7 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	}
 	now := time.Now()
 	if r.circuit.open() {
-		if !r.lacksProbe(now) {
+		if !r.lacksProbe(r.circuit.sinceRead, now) {
 			return store.FetchRequest{}, nil
 		}
 		room = 1

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// manyDead is a store with more dead letters than a search looks at: the last one has another type.
+// manyDead is a store with more dead letters than a search looks at: the last one has another type, and a key.
 func manyDead(t *testing.T) *memory.Store {
 	t.Helper()
 	ctx, s := t.Context(), memory.New(memory.Config{})
@@ -22,7 +22,7 @@ func manyDead(t *testing.T) *memory.Store {
 	for i := range store.SearchLimit + 1 {
 		m := &postrider.Message{ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "shop", Time: time.Unix(0, 0), Payload: []byte(`{}`)}
 		if i == store.SearchLimit {
-			m.Type = "order.late"
+			m.Type, m.Key = "order.late", "order 1 & 2"
 		}
 		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no route to host", Message: m})
 	}
@@ -37,7 +37,7 @@ func manyDead(t *testing.T) *memory.Store {
 // TestMoreThanASearchLooksAt: API and pages say what was not looked at, and how to go on. On a busy machine, a search ends before its limit.
 func TestMoreThanASearchLooksAt(t *testing.T) {
 	t.Parallel()
-	s := serveService(t, admin.New(manyDead(t), admin.Config{Name: "shop"}), web.Config{}).signIn(admin.Viewer)
+	s := serveService(t, admin.New(manyDead(t), admin.Config{Name: "shop", Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}}), web.Config{}).signIn(admin.Viewer)
 	p := admin.Principal{Subject: "anna", Role: admin.Viewer}
 	const why = `Only \d\d,000 dead letters were looked at, `
 	reason := regexp.MustCompile("^" + why)
@@ -74,15 +74,28 @@ func TestMoreThanASearchLooksAt(t *testing.T) {
 			}
 		}
 	}
-	path := "/dead?view=all&type=order.late"
+	_, body := s.get("/messages?q=order+1+%26+2")
+	says(t, "a search for a key", text(body), "There are many dead letters, and not all of them were searched for this key")
+	search := regexp.MustCompile(`href="([^"]+)">search all of them`).FindStringSubmatch(body)
+	if search == nil {
+		t.Fatalf("a search for a key has no way to go on: %s", body)
+	}
+	for name, path := range map[string]string{"the search by type": "/dead?view=all&type=order.late", "the search for a key": html.UnescapeString(search[1])} {
+		s.searches(t, name, path)
+	}
+}
+
+// searches continues a search until it has found the one dead letter that matches.
+func (s *site) searches(t *testing.T, name, path string) {
+	t.Helper()
 	for range 7 {
 		_, body := s.get(path)
 		next := regexp.MustCompile(`href="([^"]+)">Continue searching`).FindStringSubmatch(body)
 		if next == nil {
-			says(t, "the search that was continued", text(body), "1 of 1+")
+			says(t, name+", continued", text(body), "1 of 1+")
 			return
 		}
 		path = html.UnescapeString(next[1])
 	}
-	t.Error("the search does not end")
+	t.Errorf("%s does not end", name)
 }

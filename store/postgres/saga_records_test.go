@@ -98,3 +98,24 @@ func TestRecordsAreSavedWhereTheyAreLocked(t *testing.T) {
 		t.Errorf("%d records were purged, %v; want 1", n, err)
 	}
 }
+
+// TestMigrateDownKeepsRecordsOfOpenRuns: a program of version 17 purges every record that has a purge_from. After the migration down, those of
+// steps that are done have none until their run is closed.
+func TestMigrateDownKeepsRecordsOfOpenRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t, postgres.Config{})
+	record := func(run string, state store.SagaStepState) {
+		b.recordSteps(t, store.SagaRecord{SagaStep: store.SagaStep{Run: run, Step: "charge"}, State: state})
+	}
+	record("open", store.SagaStepDone)
+	record("closed", store.SagaStepDone)
+	record("refused", store.SagaStepRefused)
+	must(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error { return b.CloseSagaRuns(t.Context(), tx, "p", []string{"closed"}) }))
+	if _, err := postgres.Migrate(t.Context(), b.pool, b.config, 17); err != nil {
+		t.Fatal(err)
+	}
+	purged := one[[]string](t, b.pool, "select array_agg(run order by run) from "+b.table("saga_records")+" where purge_from <= clock_timestamp()")
+	if want := []string{"closed", "refused"}; !slices.Equal(purged, want) {
+		t.Errorf("a program of version 17 purges %v, want %v", purged, want)
+	}
+}
