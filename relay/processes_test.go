@@ -26,7 +26,6 @@ import (
 const (
 	seedVariable    = "POSTRIDER_TEST_SEED"
 	tortureVariable = "POSTRIDER_TORTURE"
-	histories       = 100
 )
 
 // TestModelOfProcesses compares random histories with what the guarantees say must result. Up to three processes of a relay

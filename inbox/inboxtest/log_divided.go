@@ -213,7 +213,7 @@ func logDividedAndReplaced[Tx any](w *world[Tx]) {
 			send := func(keys string) {
 				want = append(want, w.send(strings.Split(keys, "")...)...)
 				w.untilEffects(want...)
-				w.elapse(5 * time.Minute) // the positions move, and IDs are removed
+				w.elapse(2 * time.Minute) // the positions move, and IDs are removed
 			}
 			p := join()
 			for range 8 { // each position has anchors in what is not lost

@@ -127,7 +127,7 @@ func migrate[Tx any](w *world[Tx]) {
 // timerMeetsReply: replies arrive about when the timeout does, at two processes of the engine. The first that commits decides.
 func timerMeetsReply[Tx any](w *world[Tx]) {
 	const timeout = time.Second
-	n, tick := scaled(w, 1000, 100), scaled(w, time.Microsecond, 5*time.Millisecond)
+	n, tick := scaled(w, 200, 100), scaled(w, time.Microsecond, 5*time.Millisecond)
 	if w.kit.torture {
 		n = 10_000
 	}

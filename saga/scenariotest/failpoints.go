@@ -88,7 +88,7 @@ func (f *failing[Tx]) run(w *world[Tx], name string, topics []string, register f
 // failPoints: starts, the engine and its participants fail before and after commits. Each saga ends as its refusals say, with the effects
 // of all of its steps, or of none.
 func failPoints[Tx any](w *world[Tx]) {
-	times := scaled(w, 100, 3)
+	times := scaled(w, 20, 3)
 	if w.kit.torture {
 		times = 100
 	}

@@ -83,7 +83,7 @@ func clockJumps[Tx any](w *world[Tx]) {
 
 // manyLines: no more lines than the window are worked on at a time, and all are. The benchmark saga-each has 1,000.
 func manyLines[Tx any](w *world[Tx]) {
-	const n, window = 1000, 16
+	const n, window = 200, 16
 	s := w.register(define(linesStep(0), chargeStep()))
 	w.runEngine()
 	w.runParticipants()
@@ -113,7 +113,7 @@ func manyLines[Tx any](w *world[Tx]) {
 // soldOut: while most goods are missing, their orders are refused at once and nothing times out; goods that are there still sell, and
 // what has ended does not pile up.
 func soldOut[Tx any](w *world[Tx]) {
-	const keep, every, long = time.Minute, 2 * time.Second, 5 * time.Minute
+	const keep, every, long = time.Minute, 6 * time.Second, 5 * time.Minute
 	w.engine = w.newEngine(func(c *saga.Config) { c.StepTimeout, c.KeepEnded = 30*time.Second, keep })
 	s := w.register(define(reserveStep(), chargeStep()))
 	w.onDo("reserve", func(_ Tx, m *postrider.Message) error {
@@ -163,7 +163,7 @@ func (w *world[Tx]) longest(all []store.SagaSummary) (took time.Duration) {
 // paymentsDown: payments are down for ten minutes. Sagas without them end as fast as ever; the others end after payments are back, with
 // undos that were sent at random times.
 func paymentsDown[Tx any](w *world[Tx]) {
-	n := scaled(w, 100, 20)
+	n := scaled(w, 30, 20)
 	w.engine = w.newEngine(func(c *saga.Config) {
 		c.UndoTimeout, c.UndoAttempts = scaled(w, 30*time.Second, time.Second), scaled(w, 20, 200)
 		c.BackoffBase, c.BackoffMax = scaled(w, 20*time.Second, time.Second), scaled(w, 5*time.Minute, 10*time.Second)
@@ -178,7 +178,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 		w.start(orders, order{ID: fmt.Sprint("order ", i)})
 		w.start(counts, order{ID: fmt.Sprint("count ", i)})
 		w.ends(counts, fmt.Sprint("count ", i), saga.Completed)
-		time.Sleep(scaled(w, 6*time.Second, 0))
+		time.Sleep(scaled(w, 20*time.Second, 0))
 	}
 	fresh, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: counting.Name}, "", n)
 	w.must(err)
@@ -193,7 +193,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 					repeated++
 				}
 			}
-			return repeated > scaled(w, 50, 5)
+			return repeated > 5
 		})
 	}
 	w.run("cards", []string{"cards"}, func(r *relay.Relay) error { return w.newParticipant(w.store, w.box).Relay(r) })
@@ -205,7 +205,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 			w.repeated(id, waits)
 		}
 	}
-	if len(waits) < scaled(w, 50, 5) {
+	if len(waits) < scaled(w, 15, 5) {
 		w.Errorf("undos were repeated after %d different times, want many: %v", len(waits), waits)
 	}
 	completed, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: "fulfilment", Status: []store.SagaStatus{store.SagaCompleted}}, "", n)

@@ -14,7 +14,7 @@ var consumers = inboxtest.Harness[*memory.Tx]{
 		return memory.New(memory.Config{Partitions: 4})
 	},
 	Bubble:    true,
-	Histories: 150,
+	Histories: consumerHistories,
 }
 
 func TestConsumers(t *testing.T) {

@@ -21,7 +21,7 @@ func TestModel(t *testing.T) {
 }
 
 var (
-	features = storetest.Features{Bubble: true, NoTables: true, Histories: 1_000}
+	features = storetest.Features{Bubble: true, NoTables: true, Histories: modelHistories}
 	harness  = storetest.Harness[*memory.Tx]{
 		Open: func(_ testing.TB, partitions int) storetest.Store[*memory.Tx] {
 			return memory.New(memory.Config{Partitions: partitions})

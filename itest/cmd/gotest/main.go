@@ -163,6 +163,10 @@ var raceless = slices.Concat([]string{
 // divided are packages that run both with and without the race detector. Build tags leave out the tests that need it not.
 var divided = []string{"/itest/sqlite", "/itest/mysql", "/store/postgres", "/cmd/postrider/internal/shopdemo"}
 
+// modelled are packages whose model tests run both with the race detector, a part of their histories, and without it, all of them. The other
+// tests of these packages run with it only.
+var modelled = []string{"/relay", "/store/memory"}
+
 func commands(names ...string) (paths []string) {
 	for _, name := range names {
 		paths = append(paths, "/cmd/postrider/internal/cli/"+name)
@@ -178,7 +182,7 @@ func parts(flags []string, packages []listed) []part {
 	if !slices.Contains(flags, "-race") {
 		return []part{{append(sharing(flags, 3), likePrograms...), withoutC, packages}}
 	}
-	var without, with []listed
+	var without, with, models []listed
 	for _, p := range packages {
 		path, inside := strings.CutPrefix(p.ImportPath, module)
 		alone, both := inside && slices.Contains(raceless, path), inside && slices.Contains(divided, path)
@@ -188,9 +192,13 @@ func parts(flags []string, packages []listed) []part {
 		if !alone {
 			with = append(with, p)
 		}
+		if inside && slices.Contains(modelled, path) {
+			models = append(models, p)
+		}
 	}
 	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
-	all := []part{{append(sharing(plain, 2), likePrograms...), withoutC, without}, {sharing(flags, 3), nil, with}}
+	all := []part{{append(sharing(plain, 2), likePrograms...), withoutC, without}, {sharing(flags, 3), nil, with},
+		{append(sharing(plain, 1), slices.Concat(likePrograms, []string{"-run=Model"})...), withoutC, models}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 

@@ -11,7 +11,7 @@ func TestSlowPackagesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slices.Concat(slow, raceless, divided) {
+	for _, path := range slices.Concat(slow, raceless, divided, modelled) {
 		if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == module+path && p.tested() }) {
 			t.Errorf("there are no tests in %s", path)
 		}
@@ -24,7 +24,7 @@ func TestSlowPackagesExist(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	t.Parallel()
-	pure, other := listed{ImportPath: module + raceless[0]}, listed{ImportPath: module + "/relay"}
+	pure, other := listed{ImportPath: module + raceless[0]}, listed{ImportPath: module + "/saga"}
 	raced := func(p part) bool { return slices.Contains(p.flags, "-race") }
 
 	if all := parts([]string{"-short"}, []listed{pure, other}); len(all) != 1 || len(all[0].packages) != 2 {
@@ -38,6 +38,10 @@ func TestParts(t *testing.T) {
 	both := listed{ImportPath: module + divided[0]}
 	if all := parts([]string{"-race"}, []listed{both}); len(all) != 2 || raced(all[0]) || !raced(all[1]) {
 		t.Errorf("want a run without the race detector and one with it, got %v", all)
+	}
+	models := listed{ImportPath: module + modelled[0]}
+	if all := parts([]string{"-race"}, []listed{models}); len(all) != 2 || !raced(all[0]) || raced(all[1]) || !slices.Contains(all[1].flags, "-run=Model") {
+		t.Errorf("want a run with the race detector and one of the models without it, got %v", all)
 	}
 	if all := parts([]string{"-race"}, []listed{other}); len(all) != 1 || !raced(all[0]) {
 		t.Errorf("want one run with the race detector, got %v", all)
