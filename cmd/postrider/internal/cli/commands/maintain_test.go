@@ -1,4 +1,4 @@
-package maintain_test
+package commands_test
 
 import (
 	"testing"

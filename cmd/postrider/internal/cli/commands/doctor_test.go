@@ -1,4 +1,4 @@
-package doctor_test
+package commands_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package held_test
+package commands_test
 
 import (
 	"strings"

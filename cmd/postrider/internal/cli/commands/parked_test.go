@@ -1,4 +1,4 @@
-package parked_test
+package commands_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package inbox_test
+package commands_test
 
 import (
 	"encoding/json"

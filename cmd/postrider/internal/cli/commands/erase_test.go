@@ -1,4 +1,4 @@
-package erase_test
+package commands_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package saga_test
+package commands_test
 
 import (
 	"context"

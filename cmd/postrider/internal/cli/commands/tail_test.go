@@ -1,4 +1,4 @@
-package tail_test
+package commands_test
 
 import (
 	"strings"

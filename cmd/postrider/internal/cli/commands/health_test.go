@@ -1,4 +1,4 @@
-package health_test
+package commands_test
 
 import (
 	"net/http"

@@ -1,4 +1,4 @@
-package outbox_test
+package commands_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package audit_test
+package commands_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package purge_test
+package commands_test
 
 import (
 	"testing"

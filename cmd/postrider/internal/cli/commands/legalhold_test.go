@@ -1,4 +1,4 @@
-package legalhold_test
+package commands_test
 
 import (
 	"encoding/json"

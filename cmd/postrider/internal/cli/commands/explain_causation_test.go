@@ -1,4 +1,4 @@
-package explain_test
+package commands_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package saga_test
+package commands_test
 
 import (
 	"context"
@@ -28,8 +28,8 @@ func (s *shop) deploy(d saga.Definition[parcel]) {
 	runRelay(s.t, r)
 }
 
-// TestMigrate: instances whose version is not deployed any more continue with the next one.
-func TestMigrate(t *testing.T) {
+// TestSagaMigrate: instances whose version is not deployed any more continue with the next one.
+func TestSagaMigrate(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	for _, id := range []string{"41", "42", "43"} {

@@ -1,4 +1,4 @@
-package replay_test
+package commands_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package route_test
+package commands_test
 
 import (
 	"encoding/json"
