@@ -156,7 +156,7 @@ type part struct {
 var raceless = slices.Concat([]string{
 	"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest", "/itest/release", "/itest/docs",
 	"/itest/deploy", "/itest/languages", "/itest/libraries", "/itest/web", "/bench/internal/report", "/examples/stacks",
-	"/examples/shop", "/telemetry/internal/scenario",
+	"/examples/shop", "/telemetry/internal/scenario", "/cmd/postrider/internal/cli",
 }, commands("commands", "dead", "demo", "mcp", "output", "pages", "program", "publish", "redrive", "starter", "status"))
 
 // divided are packages that run both with and without the race detector. Build tags leave out the tests that need it not.

@@ -1,4 +1,4 @@
-package status_test
+package commands_test
 
 import (
 	"context"
