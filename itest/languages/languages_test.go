@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,7 +101,7 @@ func TestPublish(t *testing.T) {
 	home := servertest.Get(t, servertest.Languages)
 	for language, command := range map[string][]string{
 		"python":     {filepath.Join(home, "python", "bin", "python"), filepath.Join(shops, "python", "shop.py")},
-		"java":       {"java", "-cp", filepath.Join(home, "java", "*"), filepath.Join(shops, "java", "Shop.java")},
+		"java":       slices.Concat(shortJava, []string{"-cp", filepath.Join(home, "java", "*"), filepath.Join(shops, "java", "Shop.java")}),
 		"typescript": {"node", filepath.Join(home, "typescript", "shop.js")},
 	} {
 		t.Run(language, func(t *testing.T) {

@@ -156,9 +156,8 @@ type part struct {
 var raceless = slices.Concat([]string{
 	"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest", "/itest/release", "/itest/docs",
 	"/itest/deploy", "/itest/languages", "/itest/libraries", "/itest/web", "/bench/internal/report", "/examples/stacks",
-	"/examples/shop", "/telemetry/internal/scenario",
-}, commands("audit", "dead", "demo", "doctor", "erase", "explain", "health", "held", "inbox", "legalhold", "maintain", "mcp", "migrate", "outbox", "output", "pages", "parked",
-	"program", "publish", "purge", "redrive", "replay", "route", "saga", "starter", "status", "tail"))
+	"/examples/shop", "/telemetry/internal/scenario", "/cmd/postrider/internal/cli",
+}, commands("commands", "dead", "demo", "mcp", "output", "pages", "program", "publish", "redrive", "starter", "status"))
 
 // divided are packages that run both with and without the race detector. Build tags leave out the tests that need it not.
 var divided = []string{"/itest/sqlite", "/itest/mysql", "/store/postgres", "/cmd/postrider/internal/shopdemo"}

@@ -18,6 +18,13 @@ const module = "github.com/postrider/postrider"
 // documented are the packages that check the documentation.
 var documented = []string{module + "/itest/docs", module + "/cmd/postrider/internal/cli/pages"}
 
+// commandLine is the folder of the program's commands, and commandTests the package with the tests of most of them: one program for
+// all, because each links all stores and clients.
+const (
+	commandLine  = module + "/cmd/postrider/internal/cli"
+	commandTests = commandLine + "/commands"
+)
+
 // slow are the packages whose tests take longer than about twenty seconds, by their path in the repository, the slowest first.
 var slow = []string{
 	"/itest/faults",
@@ -124,7 +131,7 @@ func changedFiles(revision string) ([]string, error) {
 }
 
 // affected are the packages with tests that contain one of the files, and those that import one of these. Documentation belongs to
-// the packages that check it.
+// the packages that check it, and commands to the one that tests them.
 func affected(all []listed, files []string) (changed, importers []listed) {
 	byDir := make(map[string]listed)
 	for _, p := range all {
@@ -134,6 +141,9 @@ func affected(all []listed, files []string) (changed, importers []listed) {
 	for _, file := range files {
 		if p, ok := holder(byDir, file); ok {
 			differs[p.ImportPath] = true
+			if !p.tested() && strings.HasPrefix(p.ImportPath, commandLine+"/") {
+				differs[commandTests] = true
+			}
 		}
 	}
 	pages := slices.ContainsFunc(files, func(file string) bool { return filepath.Ext(file) == ".md" })

@@ -59,13 +59,17 @@ func TestAffected(t *testing.T) {
 	}
 	all := []listed{
 		pkg(""), pkg("/relay", ""), pkg("/store/postgres", "/relay"), pkg("/cmd/postrider", "/store/postgres"), pkg("/itest/docs"), pkg("/cmd/postrider/internal/cli/pages"),
+		pkg("/cmd/postrider/internal/cli/commands"), pkg("/cmd/postrider/internal/cli/dead"),
 		{Dir: "/r/store", ImportPath: module + "/store", Imports: []string{module + "/relay"}}, // has no tests
+		{Dir: "/r/cmd/postrider/internal/cli/held", ImportPath: commandLine + "/held"},         // nor has this
 	}
 	tests := map[string]struct{ file, want []string }{
 		"a package and its direct importers": {[]string{"/r/relay/relay.go"}, []string{"/relay", "/store/postgres"}},
 		"what it embeds":                     {[]string{"/r/store/postgres/migrations/1.sql"}, []string{"/store/postgres", "/cmd/postrider"}},
 		"documentation":                      {[]string{"/r/docs/relay.md"}, []string{"/itest/docs", "/cmd/postrider/internal/cli/pages"}},
 		"documentation in a package":         {[]string{"/r/relay/README.md"}, []string{"/itest/docs", "/cmd/postrider/internal/cli/pages"}},
+		"a command":                          {[]string{"/r/cmd/postrider/internal/cli/held/held.go"}, []string{"/cmd/postrider/internal/cli/commands"}},
+		"a command with tests of its own":    {[]string{"/r/cmd/postrider/internal/cli/dead/list.go"}, []string{"/cmd/postrider/internal/cli/dead"}},
 		"not a package's":                    {[]string{"/r/deploy/x.yaml", "/r/Makefile", "/elsewhere/y.go"}, nil},
 		"the root package":                   {[]string{"/r/message.go"}, []string{"", "/relay"}},
 		"its test data":                      {[]string{"/r/testdata/a/b.json"}, []string{"", "/relay"}},

@@ -78,6 +78,7 @@ func fetchKafka(ctx context.Context, maven, home string) error {
 	libs := filepath.Join(fetched, "libs")
 	cmd := exec.CommandContext(ctx, maven, "--batch-mode", "--quiet", "--file", pom, copyJars,
 		"-DincludeScope=runtime", "-DoutputDirectory="+libs)
+	cmd.Env = append(os.Environ(), "MAVEN_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC") // half the processor time of a Maven that ends soon
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("mvn: %w\n%s", err, out)
 	}

@@ -69,24 +69,39 @@ func wantAll(t *testing.T, faults []scenario.Fault) {
 	}
 }
 
-// TestSlowAlerts: the alerts that fire or end after hours.
-func TestSlowAlerts(t *testing.T) {
+// TestSlowBurn: the alert of a service that is late a little too often ends hours later.
+func TestSlowBurn(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t, 4*time.Minute)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := scenario.StartSmall(t, w.config(time.Minute))
-		late, left := s.SlowFaults()[:1], s.SlowFaults()[1:]
+		late := s.SlowFaults()[:1]
 		r.scrape(20*time.Minute, w)
 		provoke(late)
-		provoke(left)
 		r.scrape(time.Hour, w)
 		r.wantFired(late, true)
 		fix(late)
-		r.scrape(8*time.Hour, w)
+		r.scrape(7*time.Hour, w)
 		r.wantEnded(late)
+	})
+	r.check(t)
+}
+
+// TestDeadLetterIsLeft: the alert fires after a day.
+func TestDeadLetterIsLeft(t *testing.T) {
+	t.Parallel()
+	r := newRecording(t, 4*time.Minute)
+	r.evaluated = r.every
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := scenario.StartSmall(t, w.config(time.Minute))
+		left := s.SlowFaults()[1:]
+		r.scrape(20*time.Minute, w)
+		provoke(left)
+		r.scrape(20*time.Hour, w)
 		r.wantFired(left, false)
-		r.scrape(17*time.Hour, w)
+		r.scrape(5*time.Hour, w)
 		r.wantFired(left, true)
 		fix(left)
 		r.scrape(20*time.Minute, w)

@@ -15,12 +15,13 @@ import (
 
 // recording is what a Prometheus would have stored of processes that it scrapes, as input for promtool, whose time is not that of a clock.
 type recording struct {
-	every   time.Duration
-	names   map[string]bool // metrics to record
-	seen    map[string]bool // metrics that were exported
-	scrapes int
-	series  map[string][]string // values, one for each scrape
-	queries strings.Builder
+	every     time.Duration
+	evaluated time.Duration   // the interval of evaluations; the alerts of the objective need that of their rules
+	names     map[string]bool // metrics to record
+	seen      map[string]bool // metrics that were exported
+	scrapes   int
+	series    map[string][]string // values, one for each scrape
+	queries   strings.Builder
 }
 
 // metricNames finds the metrics in rules, without recorded ones.
@@ -29,7 +30,10 @@ var metricNames = regexp.MustCompile(`(?:^|[^:\w])(postrider_[a-z_]+)`)
 // newRecording records the metrics that the rules use.
 func newRecording(t *testing.T, every time.Duration) *recording {
 	t.Helper()
-	r := &recording{every: every, names: make(map[string]bool), seen: make(map[string]bool), series: make(map[string][]string)}
+	r := &recording{
+		every: every, evaluated: 15 * time.Second,
+		names: make(map[string]bool), seen: make(map[string]bool), series: make(map[string][]string),
+	}
 	for _, m := range metricNames.FindAllStringSubmatch(readFile(t, rulesFile), -1) {
 		r.names[m[1]] = true
 	}
@@ -91,7 +95,7 @@ func (r *recording) check(t *testing.T) {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "test.yml")
 	var text strings.Builder
-	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n  - interval: %s\n    input_series:\n", rules, r.every)
+	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: %s\ntests:\n  - interval: %s\n    input_series:\n", rules, r.evaluated, r.every)
 	for series, values := range r.series {
 		fmt.Fprintf(&text, "      - {series: '%s', values: '%s'}\n", series, strings.Join(shorter(values), " "))
 	}

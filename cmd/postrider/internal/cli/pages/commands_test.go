@@ -24,7 +24,7 @@ var notRun = map[string]struct{ test, reason string }{
 	"go get":                             {"TestInstallable", "needs a release; the test makes one and gets it"},
 	"go install":                         {"TestInstallable", "as go get"},
 	"export GOPROXY":                     {"TestInstallable", "as go get"},
-	"promtool":                           {"TestRules", "takes a minute"},
+	"promtool":                           {"TestRules", "takes ten seconds"},
 	"postrider demo shop --scenario":     {"TestScenarios", "takes half a minute"},
 	"postrider demo --publisher amqp":    {"TestDemoOnEveryBroker", "needs a RabbitMQ server"},
 	".cache/bin/withservers":             {"TestCommands", "runs tests"},
