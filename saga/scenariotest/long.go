@@ -81,9 +81,10 @@ func clockJumps[Tx any](w *world[Tx]) {
 	w.ledger(map[string]int{"reserve": 1})
 }
 
-// manyLines: no more lines than the window are worked on at a time, and all are. The benchmark saga-each has 1,000.
+// manyLines: no more lines than the window are worked on at a time, and all are.
 func manyLines[Tx any](w *world[Tx]) {
-	const n, window = 200, 16
+	const window = 16
+	n := scaled(w, 1000, 200)
 	s := w.register(define(linesStep(0), chargeStep()))
 	w.runEngine()
 	w.runParticipants()
