@@ -5,39 +5,19 @@ import (
 	"html"
 	"regexp"
 	"testing"
-	"time"
 
-	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/admin"
 	"github.com/postrider/postrider/admin/web"
+	"github.com/postrider/postrider/admin/web/webtest"
 	"github.com/postrider/postrider/store"
-	"github.com/postrider/postrider/store/memory"
 )
-
-// manyDead is a store with more dead letters than a search looks at: the last one has another type, and a key.
-func manyDead(t *testing.T) *memory.Store {
-	t.Helper()
-	ctx, s := t.Context(), memory.New(memory.Config{})
-	var dead []store.ParkRequest
-	for i := range store.SearchLimit + 1 {
-		m := &postrider.Message{ID: fmt.Sprint("m-", i), Type: "order.placed", Topic: "orders", Source: "shop", Time: time.Unix(0, 0), Payload: []byte(`{}`)}
-		if i == store.SearchLimit {
-			m.Type, m.Key = "order.late", "order 1 & 2"
-		}
-		dead = append(dead, store.ParkRequest{Dead: &store.DeadRequest{Reason: "refused"}, Cause: "no route to host", Message: m})
-	}
-	must(t, s.Enroll(ctx, "ledger"))
-	tx, err := s.Begin(ctx)
-	must(t, err)
-	must(t, s.Park(ctx, tx, "ledger", dead))
-	must(t, s.Commit(ctx, tx))
-	return s
-}
 
 // TestMoreThanASearchLooksAt: API and pages say what was not looked at, and how to go on. On a busy machine, a search ends before its limit.
 func TestMoreThanASearchLooksAt(t *testing.T) {
 	t.Parallel()
-	s := serveService(t, admin.New(manyDead(t), admin.Config{Name: "shop", Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}}), web.Config{}).signIn(admin.Viewer)
+	many, err := webtest.Many(t.Context())
+	must(t, err)
+	s := serveService(t, admin.New(many, admin.Config{Name: "shop", Show: []admin.Rule{{Type: "*", Keys: admin.Viewer}}}), web.Config{}).signIn(admin.Viewer)
 	p := admin.Principal{Subject: "anna", Role: admin.Viewer}
 	const why = `Only \d\d,000 dead letters were looked at, `
 	reason := regexp.MustCompile("^" + why)

@@ -50,9 +50,7 @@ type away struct {
 }
 
 func (s *sessions) awayCookie(value string, life time.Duration) *http.Cookie {
-	c := s.with(value, int(life.Seconds()))
-	c.Name += "-away"
-	return c
+	return s.with(s.cookie+"-away", value, int(life.Seconds()))
 }
 
 // ofAway is what the cookies of awayCookie are good for.
@@ -136,7 +134,12 @@ func (h *Handler) beginSession(w http.ResponseWriter, r *http.Request, p admin.P
 		h.fail(w, r, http.StatusInternalServerError, "The session cannot be sealed.")
 		return
 	}
-	http.SetCookie(w, h.sessions.with(value, int(admin.SessionLife.Seconds())))
+	name := h.sessions.codeCookie
+	if p.Issuer != codeIssuer {
+		http.SetCookie(w, h.sessions.with(name, "", -1)) // it would take precedence
+		name = h.sessions.cookie
+	}
+	http.SetCookie(w, h.sessions.with(name, value, int(admin.SessionLife.Seconds())))
 	if back == "" || strings.HasPrefix(back, h.cfg.Prefix+"/signin") {
 		back = h.cfg.Prefix + "/"
 	}

@@ -89,3 +89,53 @@ func TestSessionsOfOtherStores(t *testing.T) {
 		}
 	}
 }
+
+// TestCodesOfTwoServers: servers on one host with one key, whose sessions begin with codes, do not overwrite each other's. Signing in as
+// somebody whose session both take replaces the one of the code.
+func TestCodesOfTwoServers(t *testing.T) {
+	t.Parallel()
+	shop, err := webtest.New(t.Context(), false)
+	must(t, err)
+	jar := make(map[string]string) // of a browser, to which both servers are one host
+	do := func(h http.Handler, method, path string, form url.Values) *http.Response {
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for name, value := range jar {
+			r.AddCookie(&http.Cookie{Name: name, Value: value})
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		for _, c := range w.Result().Cookies() {
+			if jar[c.Name] = c.Value; c.MaxAge < 0 {
+				delete(jar, c.Name)
+			}
+		}
+		return w.Result()
+	}
+	var servers []*web.Handler
+	for _, listen := range []string{"127.0.0.1:8686", "127.0.0.1:8687"} {
+		h, err := web.New(admin.New(shop, admin.Config{Name: "shop"}), web.Config{Key: make([]byte, 32), Listen: listen, Provider: everybody{}})
+		must(t, err)
+		code := h.IssueCode(admin.Principal{Subject: listen, Role: admin.Viewer})
+		if r := do(h, http.MethodPost, "/signin", url.Values{"code": {code}}); r.StatusCode != http.StatusSeeOther {
+			t.Fatalf("sign in at %s: %d", listen, r.StatusCode)
+		}
+		servers = append(servers, h)
+	}
+	want := func(server int, status int) {
+		t.Helper()
+		if r := do(servers[server], http.MethodGet, "/dead", nil); r.StatusCode != status {
+			t.Errorf("a page of server %d: %d, want %d", server, r.StatusCode, status)
+		}
+	}
+	want(0, http.StatusOK)
+	want(1, http.StatusOK)
+	do(servers[0], http.MethodPost, "/signout", nil)
+	want(0, http.StatusSeeOther)
+	want(1, http.StatusOK)
+	do(servers[1], http.MethodGet, "/signin/begin", nil)
+	do(servers[1], http.MethodGet, "/signin/callback", nil)
+	want(0, http.StatusOK)
+	do(servers[0], http.MethodPost, "/signout", nil)
+	want(1, http.StatusSeeOther)
+}

@@ -48,10 +48,12 @@ func (s session) principal() admin.Principal {
 // sessions seals cookies, and keeps one-time codes. Sessions that began with a code are sealed with a key of this process, so that
 // they are worth nothing at another process that uses the same store.
 type sessions struct {
-	cookie       string
-	path         string
-	secure       bool
-	shared, here cipher.AEAD
+	// cookie is the name of the cookie of a shared session, codeCookie that of a session that began with a code: servers that share a
+	// key would overwrite each other's.
+	cookie, codeCookie string
+	path               string
+	secure             bool
+	shared, here       cipher.AEAD
 	// of is what cookies are good for: a store and an environment. Servers of others may have the same key and address.
 	of []byte
 
@@ -85,14 +87,21 @@ func newSessions(c Config, store string) (s sessions, err error) {
 	if c.Key != nil {
 		server = store + "\x00" + c.Environment.Name + "\x00" + string(c.Key)
 	}
-	sum := sha256.Sum256([]byte(c.Prefix + "\x00" + server))
-	s.cookie, s.path, s.secure = "postrider-"+hex.EncodeToString(sum[:4]), c.Prefix+"/", c.Secure
-	if c.Secure && c.Prefix == "" {
-		s.cookie = "__Host-" + s.cookie
-	}
+	s.cookie, s.path, s.secure = cookieName(c, server), c.Prefix+"/", c.Secure
+	s.codeCookie = cookieName(c, server+"\x00"+c.Listen) + "-code"
 	s.of = []byte(s.cookie + "\x00" + store + "\x00" + c.Environment.Name)
 	s.mu, s.codes = new(sync.Mutex), make(map[[sha256.Size]byte]issued)
 	return s, nil
+}
+
+// cookieName returns a name that nothing on the host has but what is for the same server.
+func cookieName(c Config, server string) string {
+	sum := sha256.Sum256([]byte(c.Prefix + "\x00" + server))
+	name := "postrider-" + hex.EncodeToString(sum[:4])
+	if c.Secure && c.Prefix == "" {
+		name = "__Host-" + name
+	}
+	return name
 }
 
 func sealer(key []byte) (cipher.AEAD, error) {
@@ -136,6 +145,20 @@ func (s *sessions) open(value string) (v session, err error) {
 		return v, errors.New("sealed with the wrong key")
 	}
 	return v, nil
+}
+
+// find returns the session of a request: one that began here with a code, or else a shared one.
+func (s *sessions) find(r *http.Request) (session, error) {
+	if c, err := r.Cookie(s.codeCookie); err == nil {
+		if v, err := s.open(c.Value); err == nil {
+			return v, nil
+		}
+	}
+	c, err := r.Cookie(s.cookie)
+	if err != nil {
+		return session{}, err
+	}
+	return s.open(c.Value)
 }
 
 // IssueCode returns a code with which one browser can sign in as the principal, once, within ten minutes.
@@ -193,11 +216,7 @@ func (h *Handler) principal(r *http.Request) (admin.Principal, error) {
 	if text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return h.service.Authenticate(r.Context(), strings.TrimSpace(text), admin.UsePeople)
 	}
-	c, err := r.Cookie(h.sessions.cookie)
-	if err != nil {
-		return admin.Principal{}, errSignedOut
-	}
-	v, err := h.sessions.open(c.Value)
+	v, err := h.sessions.find(r)
 	if err != nil {
 		return admin.Principal{}, errSignedOut
 	}
@@ -293,10 +312,16 @@ func (h *Handler) identify(ctx context.Context, text string) (admin.Principal, e
 	return admin.Principal{}, admin.ErrToken
 }
 
-func (s *sessions) with(value string, age int) *http.Cookie {
+func (s *sessions) with(name, value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: s.cookie, Value: value, Path: s.path, MaxAge: age, HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteLaxMode,
+		Name: name, Value: value, Path: s.path, MaxAge: age, HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteLaxMode,
 	}
+}
+
+// end removes the cookie of a session that began with a code, and that of a shared one.
+func (s *sessions) end(w http.ResponseWriter) {
+	http.SetCookie(w, s.with(s.codeCookie, "", -1))
+	http.SetCookie(w, s.with(s.cookie, "", -1))
 }
 
 // signOut ends all sessions of the principal.
@@ -308,7 +333,7 @@ func (h *Handler) signOut(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	http.SetCookie(w, h.sessions.with("", -1))
+	h.sessions.end(w)
 	http.Redirect(w, r, h.cfg.Prefix+"/signin?signed_out=1", http.StatusSeeOther)
 }
 

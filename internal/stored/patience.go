@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -25,9 +26,20 @@ type Patience struct {
 // DefaultPatience is that of migrations.
 var DefaultPatience = Patience{Lock: 3 * time.Second, Pause: 5 * time.Second, Total: time.Minute}
 
-// Try calls attempt until it gets its locks; busy says whether an error means that it did not. When there is no time for another
-// attempt, the error is store.ErrInUse, and names the holders of the locks.
-func (p Patience) Try(ctx context.Context, attempt func() error, busy func(error) bool, holders func(context.Context) ([]string, error)) error {
+// Locking is a migration, or a statement of one, that needs the locks of tables.
+type Locking struct {
+	// Attempt tries to get the locks; Busy says whether its error means that it did not.
+	Attempt func() error
+	Busy    func(error) bool
+	// Holders describes who holds the locks.
+	Holders func(context.Context) ([]string, error)
+	// Logger gets one line, when the first attempt has not got its locks and another one follows.
+	Logger *slog.Logger
+}
+
+// Try makes attempts until one gets its locks. When there is no time for another one, the error is store.ErrInUse, and names the holders
+// of the locks.
+func (p Patience) Try(ctx context.Context, l Locking) error {
 	began := time.Now()
 	deadline := began.Add(p.Total)
 	if d, ok := ctx.Deadline(); ok {
@@ -35,15 +47,19 @@ func (p Patience) Try(ctx context.Context, attempt func() error, busy func(error
 	}
 	var found error // the last error of an attempt that did not get its locks
 	for {
-		err := attempt()
+		err := l.Attempt()
+		first := found == nil
 		switch {
-		case err == nil, ctx.Err() == nil && !busy(err), found == nil && !busy(err):
+		case err == nil, ctx.Err() == nil && !l.Busy(err), found == nil && !l.Busy(err):
 			return err
-		case busy(err):
+		case l.Busy(err):
 			found = err
 		}
 		if ctx.Err() != nil || time.Until(deadline) < p.Pause+p.Lock {
-			return inUse(ctx, time.Since(began), holders, found)
+			return inUse(ctx, time.Since(began), l.Holders, found)
+		}
+		if first {
+			l.Logger.WarnContext(ctx, "migration waits for locks and tries again", "holders", who(ctx, l.Holders), "until", deadline.Round(time.Second))
 		}
 		select {
 		case <-time.After(p.Pause):
@@ -55,16 +71,20 @@ func (p Patience) Try(ctx context.Context, attempt func() error, busy func(error
 // readHolders limits how long it takes to say who holds the locks, after a context that may have ended.
 const readHolders = 10 * time.Second
 
-func inUse(ctx context.Context, waited time.Duration, holders func(context.Context) ([]string, error), cause error) error {
+// who names those who hold the locks.
+func who(ctx context.Context, holders func(context.Context) ([]string, error)) string {
 	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), readHolders)
 	defer cancel()
 	list, err := holders(reading)
-	who := cmp.Or(strings.Join(list, "; "), "whoever held them has ended")
 	if err != nil {
-		who = fmt.Sprintf("who holds them cannot be read (%v)", err)
+		return fmt.Sprintf("who holds them cannot be read (%v)", err)
 	}
-	err = fmt.Errorf("%w: the migration did not get its locks within %s: %s. When that has ended, run the migration again: %w",
-		store.ErrInUse, plain.Duration(waited, " "), who, cause)
+	return cmp.Or(strings.Join(list, "; "), "whoever held them has ended")
+}
+
+func inUse(ctx context.Context, waited time.Duration, holders func(context.Context) ([]string, error), cause error) error {
+	err := fmt.Errorf("%w: the migration did not get its locks within %s: %s. When that has ended, run the migration again: %w",
+		store.ErrInUse, plain.Duration(waited, " "), who(ctx, holders), cause)
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}

@@ -87,7 +87,8 @@ func TestGrantsOfARelayAndAConsumer(t *testing.T) {
 	must(t, err)
 	must(t, c.Park(ctx, tx, "c", []store.ParkRequest{{Message: message, Dead: &store.DeadRequest{Reason: "refused"}}}))
 	must(t, c.Commit(ctx, tx))
-	denied(t, db, "SELECT payload FROM postrider_log", "DROP TABLE postrider_log")
+	denied(t, db, "SELECT payload FROM postrider_log", "DROP TABLE postrider_log", "UPDATE postrider_watermarks SET moved = 1",
+		"INSERT INTO postrider_watermark_marks (consumer) VALUES ('c')")
 }
 
 // TestGrantsOfOperatorsAndViewers: both see dead letters without their contents, and the status; only an operator decides.

@@ -3,9 +3,11 @@
 package mysql_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +16,8 @@ import (
 	mysqlstore "github.com/postrider/postrider/store/mysql"
 )
 
-// TestMigrateWaitsForLocks: a transaction that has parked a message stays open. The migration of that table gives up and says so;
-// publishers go on all the time.
+// TestMigrateWaitsForLocks: a transaction that has parked a message stays open. The migration of that table says so when it has waited for the
+// first time, and when it gives up; publishers go on all the time. A server that tells who has locks is asked for the one in the way.
 func TestMigrateWaitsForLocks(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t).open(t, nil)
@@ -27,12 +29,21 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 	must(t, err)
 	var thread int
 	must(t, handler.QueryRowContext(t.Context(), `SELECT CONNECTION_ID()`).Scan(&thread))
+	bystander, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer bystander.Rollback() //nolint:errcheck // it only reads
+	var other, rows int
+	must(t, bystander.QueryRowContext(t.Context(), `SELECT CONNECTION_ID(), (SELECT COUNT(*) FROM postrider_log)`).Scan(&other, &rows))
+	var tells bool // by itself, as MySQL does
+	_ = db.QueryRowContext(t.Context(), `SELECT COUNT(*) > 0 FROM performance_schema.metadata_locks`).Scan(&tells)
 
+	var logged bytes.Buffer
+	config := mysqlstore.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // one attempt takes 3
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := mysqlstore.Migrate(ctx, db, mysqlstore.Config{}, mysqlstore.Latest)
+		_, err := mysqlstore.Migrate(ctx, db, config, mysqlstore.Latest)
 		ended <- err
 	}()
 	publisher, err := db.Conn(t.Context())
@@ -48,13 +59,35 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 		_, err := publisher.ExecContext(t.Context(), `INSERT INTO postrider_log (partition_id, id, topic, type, message_time, created_at, headers, payload) VALUES (0, ?, 't', 't', 1, 1, '', '')`, fmt.Sprint(published))
 		must(t, err)
 	}
-	if !errors.Is(err, store.ErrInUse) {
-		t.Fatalf("migrate: %v, want ErrInUse", err)
-	}
-	for _, words := range []string{"up 0011_parked", fmt.Sprintf("thread %d ", thread), fmt.Sprintf("KILL %d", thread), "run the migration again"} {
-		if !strings.Contains(err.Error(), words) {
-			t.Errorf("no %s in: %v", words, err)
+	check := func(err error, tells bool) {
+		t.Helper()
+		if !errors.Is(err, store.ErrInUse) {
+			t.Fatalf("migrate: %v, want ErrInUse", err)
 		}
+		for _, words := range []string{"up 0011_parked", fmt.Sprintf("thread %d ", thread), fmt.Sprintf("KILL %d", thread), "run the migration again"} {
+			if !strings.Contains(err.Error(), words) {
+				t.Errorf("no %s in: %v", words, err)
+			}
+		}
+		if listed := strings.Contains(err.Error(), fmt.Sprintf("thread %d ", other)); listed == tells || tells == strings.Contains(err.Error(), "which may") {
+			t.Errorf("the server tells who has locks: %t, and a transaction that is not in the way is named: %t: %v", tells, listed, err)
+		}
+	}
+	check(err, tells)
+	if line := logged.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, "tries again") || !strings.Contains(line, fmt.Sprintf("thread %d ", thread)) {
+		t.Errorf("logged while it waited, want one line that names thread %d:\n%s", thread, line)
+	}
+	if !tells {
+		_, err = db.ExecContext(t.Context(), `INSTALL SONAME 'metadata_lock_info'`)
+		must(t, err)
+		t.Cleanup(func() {
+			_, err := db.ExecContext(context.Background(), `UNINSTALL SONAME 'metadata_lock_info'`)
+			must(t, err)
+		})
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Second) // no time for a second attempt
+		defer cancel()
+		_, err = mysqlstore.Migrate(short, db, config, mysqlstore.Latest)
+		check(err, true)
 	}
 	if published < 2 {
 		t.Error("nobody could publish while the migration waited")

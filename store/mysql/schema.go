@@ -75,8 +75,9 @@ const (
 // interrupted down migration, it only goes down.
 //
 // A statement waits up to 3 s for a lock of another transaction, and others wait behind it no longer than that. Then Migrate repeats it every 5 s,
-// until the context's deadline, or for a minute if it has none. Errors: ErrSchemaNewer, ErrUnsuitable, store.ErrInUse, which names
-// the open transactions, and those of the server.
+// until the context's deadline, or for a minute if it has none. Config.Logger gets one line about that. Errors: ErrSchemaNewer,
+// ErrUnsuitable, store.ErrInUse, which names who has the locks, as the line does (open transactions, if the server does not tell), and
+// those of the server.
 func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string, err error) {
 	s, err := open(ctx, db, cfg)
 	if err != nil {
@@ -111,7 +112,7 @@ func Migrate(ctx context.Context, db *sql.DB, cfg Config, to int) (done []string
 }
 
 func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []string, err error) {
-	if err := t.patiently(ctx, createVersionsSQL); err != nil {
+	if err := t.patiently(ctx, createVersionsSQL, createVersionsSQL); err != nil {
 		return nil, err
 	}
 	applied, err := t.versions(ctx)
@@ -132,7 +133,7 @@ func (t txn) migrate(ctx context.Context, set *migrate.Set, to int) (done []stri
 		done = append(done, step.String())
 	}
 	if to == 0 {
-		err = t.patiently(ctx, dropVersionsSQL)
+		err = t.patiently(ctx, dropVersionsSQL, dropVersionsSQL)
 	}
 	return done, err
 }
@@ -145,7 +146,7 @@ func (t txn) step(ctx context.Context, step migrate.Step) error {
 		}
 	}
 	for _, statement := range statements(step.SQL) {
-		if err := t.patiently(ctx, statement); err != nil {
+		if err := t.patiently(ctx, statement, step.SQL); err != nil {
 			return err
 		}
 	}

@@ -76,7 +76,7 @@ const safePathSQL = `set local search_path = pg_catalog, pg_temp`
 //
 // Migrate first locks the tables that the steps change, those of publishers last. It waits up to 3 s for each lock, and others
 // wait behind it no longer than that. Without a lock, it changes nothing and tries again after 5 s, until the context's deadline, or for a minute if it has
-// none. The error then names the sessions that hold the locks.
+// none. Config.Logger gets one line about that, and the error at the end names the sessions that hold the locks, as the line does.
 //
 // The database schema (Config.Schema) must exist, and the role needs the right to create tables in it. Errors: ErrSchemaNewer,
 // store.ErrInUse.
@@ -105,7 +105,9 @@ func migrateOn(ctx context.Context, pool pool, c Config, target int) ([]Migratio
 			return m.migrate(ctx, tx, steps, tables)
 		})
 	}
-	err = m.patience.Try(ctx, attempt, busy, func(ctx context.Context) ([]string, error) { return m.holders(ctx, pool, tables) })
+	err = m.patience.Try(ctx, stored.Locking{
+		Attempt: attempt, Busy: busy, Holders: func(ctx context.Context) ([]string, error) { return m.holders(ctx, pool, tables) }, Logger: c.withDefaults().Logger,
+	})
 	if code(err) == invalidSchemaName {
 		schema := c.withDefaults().Schema
 		return nil, fmt.Errorf("migrate: there is no schema %s in the database; make it first, as the owner of the database: create schema %[1]s: %w",

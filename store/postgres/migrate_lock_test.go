@@ -3,9 +3,11 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,7 +94,7 @@ func TestMigrateDoesNotStopPublishers(t *testing.T) {
 }
 
 // TestMigrateWaitsForPublishers: a transaction that has published stays open. Publishers wait behind the migration until it gives up
-// the lock, and the migration goes on by itself when the transaction has ended.
+// the lock, and the migration goes on by itself when the transaction has ended. It says once whom it waits for.
 func TestMigrateWaitsForPublishers(t *testing.T) {
 	t.Parallel()
 	b, _ := older(t, 7)
@@ -112,10 +114,13 @@ func TestMigrateWaitsForPublishers(t *testing.T) {
 	if _, err := postgres.Migrate(t.Context(), b.pool, b.config, 7); err != nil {
 		t.Fatal(err)
 	}
-	_, end = b.session(t, fmt.Sprintf("lock table %s in row exclusive mode", b.table("log")))
+	pid, end = b.session(t, fmt.Sprintf("lock table %s in row exclusive mode", b.table("log")))
 	again := make(chan error, 1)
+	var logged bytes.Buffer
+	config := b.config.Impatient(200*time.Millisecond, 200*time.Millisecond)
+	config.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	go func() {
-		_, err := postgres.Migrate(patient, b.pool, b.config.Impatient(200*time.Millisecond, 200*time.Millisecond), postgres.Latest)
+		_, err := postgres.Migrate(patient, b.pool, config, postgres.Latest)
 		again <- err
 	}()
 	waits := func() bool { return one[int](t, b.pool, waitsForLockSQL, b.table("log")) > 0 }
@@ -126,6 +131,9 @@ func TestMigrateWaitsForPublishers(t *testing.T) {
 	end()
 	if err := <-again; err != nil {
 		t.Fatal(err)
+	}
+	if line := logged.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, fmt.Sprintf("session %d ", pid)) || !strings.Contains(line, "tries again") {
+		t.Errorf("logged while it waited, want one line that names session %d:\n%s", pid, line)
 	}
 }
 

@@ -13,8 +13,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}relay_filters TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}unrouted TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}aside TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}claims TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}watermarks TO {role};
-GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}watermark_marks TO {role};
+-- Nothing writes these positions of older programs.
+GRANT SELECT, DELETE ON {prefix}watermarks TO {role};
+GRANT SELECT, DELETE ON {prefix}watermark_marks TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}versions TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {prefix}effects TO {role};
 GRANT SELECT, UPDATE ON {prefix}meta TO {role};

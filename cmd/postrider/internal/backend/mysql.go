@@ -119,15 +119,17 @@ func (o *Outbox) openMySQL(ctx context.Context, l location, logger *slog.Logger)
 	return nil
 }
 
-func migrateMySQL(ctx context.Context, l location) (*Schema, error) {
+func migrateMySQL(ctx context.Context, l location, logger *slog.Logger) (*Schema, error) {
 	db, err := openMySQL(ctx, l)
 	if err != nil {
 		return nil, err
 	}
+	c := l.mysql()
+	c.Logger = logger
 	return &Schema{
 		Shown:   l.shown,
-		Migrate: func(ctx context.Context, to int) ([]string, error) { return mysqlstore.Migrate(ctx, db, l.mysql(), to) },
-		Status:  func(ctx context.Context) ([]Migration, error) { return mysqlstore.MigrationStatus(ctx, db, l.mysql()) },
+		Migrate: func(ctx context.Context, to int) ([]string, error) { return mysqlstore.Migrate(ctx, db, c, to) },
+		Status:  func(ctx context.Context) ([]Migration, error) { return mysqlstore.MigrationStatus(ctx, db, c) },
 		Close:   func() { _ = db.Close() },
 	}, nil
 }

@@ -175,12 +175,12 @@ func (o *Outbox) openPostgres(ctx context.Context, l location, logger *slog.Logg
 	return nil
 }
 
-func migratePostgres(ctx context.Context, l location) (*Schema, error) {
+func migratePostgres(ctx context.Context, l location, logger *slog.Logger) (*Schema, error) {
 	pool, err := openPool(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	c := l.postgres(slog.New(slog.DiscardHandler))
+	c := l.postgres(logger)
 	return &Schema{
 		Shown: l.shown,
 		Migrate: func(ctx context.Context, to int) ([]string, error) {

@@ -26,8 +26,9 @@ type Schema struct {
 	Close   func()
 }
 
-// OpenSchema opens a store for its migrations. It creates a missing SQLite file only if create is set.
-func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, error) {
+// OpenSchema opens a store for its migrations. It creates a missing SQLite file only if create is set. The logger gets a line when a
+// migration waits for others.
+func OpenSchema(ctx context.Context, s config.Store, create bool, logger *slog.Logger) (*Schema, error) {
 	l, err := locate(s)
 	if err != nil {
 		return nil, err
@@ -36,9 +37,9 @@ func OpenSchema(ctx context.Context, s config.Store, create bool) (*Schema, erro
 	case kindSQLite:
 		return migrateSQLite(l, create)
 	case kindMySQL:
-		return migrateMySQL(ctx, l)
+		return migrateMySQL(ctx, l, logger)
 	}
-	return migratePostgres(ctx, l)
+	return migratePostgres(ctx, l, logger)
 }
 
 // PrintMigrations returns the SQL of all migrations, without a database.

@@ -65,7 +65,7 @@ func OpenTemporary(ctx context.Context, s config.Store, name string, logger *slo
 
 // fill creates the tables and opens the outbox.
 func (t *Temporary) fill(ctx context.Context, s config.Store, logger *slog.Logger) error {
-	schema, err := OpenSchema(ctx, s, true)
+	schema, err := OpenSchema(ctx, s, true, logger)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func openDatabase(ctx context.Context, address string) (database, error) {
 		return database{db, func() { _ = db.DB.Close() }}, nil
 	}
 	s := config.Store{URL: address}
-	schema, err := backend.OpenSchema(ctx, s, true)
+	schema, err := backend.OpenSchema(ctx, s, true, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return database{}, err
 	}

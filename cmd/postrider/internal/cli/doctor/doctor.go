@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -128,7 +129,7 @@ func (p commands) unopened(c *config.Config, s config.Store, names []string, o o
 
 // schema reports on a store that cannot be opened because of its schema, or returns an error.
 func (p commands) schema(ctx context.Context, s config.Store) (checks.Report, error) {
-	schema, err := backend.OpenSchema(ctx, s, false)
+	schema, err := backend.OpenSchema(ctx, s, false, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return checks.Report{}, err
 	}

@@ -25,8 +25,8 @@ func (p commands) command() *cobra.Command {
 		`The tables of an outbox are made by numbered migrations. Any number of instances may run them at once; each migration is
 one transaction. A binary refuses a schema that is older than itself, or so much newer that it is below the oldest program
 that "postrider migrate status" shows; programs that only publish are refused below the oldest publisher. On PostgreSQL,
-MySQL and MariaDB, a migration waits up to 3 s at a time for the locks of tables, and tries again for a minute. Then it
-names the sessions that hold them.`,
+MySQL and MariaDB, a migration waits up to 3 s at a time for the locks of tables, and tries again for a minute. It names
+the sessions that hold them after the first wait, and when it gives up.`,
 		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand(), p.grantsCommand())
 }
 
@@ -194,7 +194,7 @@ func (p commands) judgeMigrations(s *backend.Schema, all []backend.Migration) er
 
 // withSchema runs f on the schema of the selected store; it creates a missing SQLite file only if create is set.
 func (p commands) withSchema(cmd *cobra.Command, create bool, f func(*backend.Schema) error) error {
-	c, _, err := p.Load()
+	c, logger, err := p.Load()
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (p commands) withSchema(cmd *cobra.Command, create bool, f func(*backend.Sc
 	if err != nil {
 		return err
 	}
-	schema, err := backend.OpenSchema(cmd.Context(), s, create)
+	schema, err := backend.OpenSchema(cmd.Context(), s, create, logger)
 	if err != nil {
 		return err
 	}
