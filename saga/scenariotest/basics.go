@@ -13,11 +13,16 @@ import (
 )
 
 func happyPath[Tx any](w *world[Tx]) {
+	timers := make(map[string]bool)
+	w.tamper("postrider.saga.timer", func(m *postrider.Message) { timers[m.Headers["postrider-saga-timer"]] = true })
 	s := w.register(define(reserveStep(), chargeStep(), shipStep()))
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
 	r := w.ends(s, "42", saga.Completed)
+	if len(timers) != 1 {
+		w.Errorf("%d timers were set, want the first one only", len(timers))
+	}
 	if want := (order{ID: "42", Stock: "reserve of 42", Payment: "charge of 42", Parcel: "ship of 42"}); r.Data != want || r.Cause != nil {
 		w.Errorf("data %+v, cause %v; want %+v and none", r.Data, r.Cause, want)
 	}
@@ -93,13 +98,15 @@ func startIsAtomic[Tx any](w *world[Tx]) {
 func duplicateStart[Tx any](w *world[Tx]) {
 	d := define(reserveStep(), reviewStep(time.Hour))
 	d.Key = func(o order) string { return "order/" + o.ID }
-	s := w.register(d)
+	sagas := w.registerFourTimes(d)
+	s := sagas[0]
 	w.runEngine()
 	w.runParticipants()
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	fresh := 0
-	for range 10 {
+	for i := range 10 {
+		s := sagas[i%len(sagas)]
 		all.Go(func() {
 			_, err := w.box.InTx(w.Context(), func(ctx context.Context, tx Tx) error {
 				started, err := s.Start(ctx, tx, order{ID: "42"}, saga.ID("42"))
@@ -148,6 +155,18 @@ func duplicateStart[Tx any](w *world[Tx]) {
 	w.ledger(map[string]int{"reserve": 2})
 }
 
+// registerFourTimes registers a definition with the engine, and with those of three other processes.
+func (w *world[Tx]) registerFourTimes(d saga.Definition[order]) []*saga.Saga[Tx, order] {
+	w.Helper()
+	sagas, first := []*saga.Saga[Tx, order]{w.register(d)}, w.engine
+	for range 3 {
+		w.engine = w.newEngine()
+		sagas = append(sagas, w.register(d))
+	}
+	w.engine = first
+	return sagas
+}
+
 // signal sends the signal of reviewStep.
 func (w *world[Tx]) signal(id, text string) {
 	w.Helper()
@@ -171,48 +190,28 @@ func deadline[Tx any](w *world[Tx]) {
 	w.has("42", "undo.sent reserve", 1)
 }
 
-func callerWaits[Tx any](w *world[Tx]) {
-	s := w.register(define(reserveStep(), reviewStep(time.Hour)))
-	w.runEngine()
-	w.runParticipants()
-	w.start(s, order{ID: "42"})
-	ctx, cancel := context.WithTimeout(w.Context(), 100*time.Millisecond)
-	defer cancel()
-	if r, err := s.Wait(ctx, "42"); !errors.Is(err, saga.ErrPending) || r.Status != saga.Running {
-		w.Errorf("wait: %s, %v; want %s, %v", r.Status, err, saga.Running, saga.ErrPending)
-	}
-	if _, err := s.Wait(w.Context(), "none"); !errors.Is(err, saga.ErrNotFound) {
-		w.Errorf("wait for an instance that does not exist: %v, want %v", err, saga.ErrNotFound)
-	}
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			ctx, cancel := context.WithTimeout(w.Context(), patience)
-			defer cancel()
-			if r, err := s.Wait(ctx, "42"); err != nil || r.Status != saga.Completed {
-				w.Errorf("wait: %s, %v; want %s", r.Status, err, saga.Completed)
-			}
-		})
-	}
-	w.signal("42", "s1")
-	all.Wait()
-}
-
-// restart: another engine, as after a restart of the process, continues the instances.
+// restart: another engine, as after a restart of the process, continues the instances; in the end, one that has a newer version, too.
 func restart[Tx any](w *world[Tx]) {
 	d := define(reserveStep(), reviewStep(48*time.Hour), chargeStep())
 	s := w.register(d)
+	second := define(chargeStep(), reserveStep())
+	second.Version = 2
+	w.pollMax = time.Minute // nothing happens meanwhile
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
 	if n, err := w.store.PurgeSagaRecords(w.Context(), "shop", 0, 100); err != nil || n != 0 {
 		w.Errorf("%d records of a running saga were removed (%v)", n, err)
 	}
-	for range 3 {
+	for i := range 3 {
 		w.becomes(s, "42", "waiting for the review", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "review" })
+		time.Sleep(scaled(w, 15*time.Minute, 0))
 		w.stop["engine"]()
 		w.engine = w.newEngine()
 		s = w.register(d)
+		if i == 2 {
+			w.register(second)
+		}
 		w.run("engine", []string{w.engine.Topic()}, w.engine.Relay)
 	}
 	w.signal("42", "s1")
@@ -297,26 +296,6 @@ func endsAtOnce[Tx any](w *world[Tx]) {
 	w.ends(s, "42", saga.Completed)
 	w.announced(1)
 	w.ledger(nil)
-}
-
-func choose[Tx any](w *world[Tx]) {
-	s := w.register(define(reserveStep(), saga.Choose[order]{Name: "pay", Cases: []saga.Case[order]{
-		{Name: "card", If: func(o order) bool { return o.Method == "card" }, Steps: []step{chargeStep()}},
-		{Name: "none", If: func(o order) bool { return o.Method == "none" }},
-		{Name: "account", Steps: []step{w.localStep("debit", nil)}},
-	}}))
-	w.runEngine()
-	w.runParticipants()
-	for method, want := range map[string]map[string]int{
-		"card": {"reserve": 1, "charge": 1}, "none": {"reserve": 2, "charge": 1}, "account": {"reserve": 3, "charge": 1, "debit": 1},
-	} {
-		_ = want
-		w.start(s, order{ID: method, Method: method})
-		w.ends(s, method, saga.Completed)
-	}
-	w.ledger(map[string]int{"reserve": 3, "charge": 1, "debit": 1})
-	w.has("card", "step.done pay/card/charge", 1)
-	w.has("account", "step.done pay/account/debit", 1)
 }
 
 func timer[Tx any](w *world[Tx]) {

@@ -33,7 +33,7 @@ func (w *world[Tx]) process(name string, definitions ...saga.Definition[order]) 
 // deploy: a second version is rolled out over three processes while instances of the first are running, rolled back, and rolled out
 // again. Every instance ends by its own version.
 func deploy[Tx any](w *world[Tx]) {
-	const n = 10
+	n := scaled(w, 50, 10)
 	first := define(reserveStep(), reviewStep(time.Hour))
 	second := define(reserveStep(), chargeStep(), reviewStep(time.Hour))
 	second.Version = 2

@@ -44,15 +44,28 @@ func ask[Tx any](w *world[Tx]) {
 	if r := w.ends(s, "42", saga.Compensated); r.Cause.Reason != "rejected" {
 		w.Errorf("cause %+v, want the rejection", r.Cause)
 	}
+	unanswered := define(saga.Ask[order]{
+		Name: "release", Question: func(order) string { return "Release it?" }, Options: []string{"yes"}, Timeout: scaled(w, time.Minute, time.Second)})
+	unanswered.Name = "unanswered"
+	patient := w.register(unanswered)
+	w.start(patient, order{ID: "43"})
+	if r := w.ends(patient, "43", saga.Compensated); r.Cause.Kind != saga.CauseTimedOut || r.Cause.Step != "release" {
+		w.Errorf("cause %+v, want that nobody answered", r.Cause)
+	}
 	w.ledger(map[string]int{"reserve": 1})
 }
 
 func signals[Tx any](w *world[Tx]) {
+	w.engine = w.newEngine(func(c *saga.Config) { c.MaxSignals = 2 })
 	s := w.register(define(w.localStep("book", nil), reserveStep(), reviewStep(time.Hour)))
 	w.runEngine()
 	w.start(s, order{ID: "42"})
 	w.signal("42", "early") // reserve has not been done
 	w.signal("42", "second")
+	w.signal("42", "too many")
+	if reason := w.dead("engine"); reason != saga.ReasonNotApplicable {
+		w.Errorf("the third signal was dead-lettered for %q, want %q", reason, saga.ReasonNotApplicable)
+	}
 	w.runParticipants()
 	if r := w.ends(s, "42", saga.Completed); r.Data.Reviewed != "early" {
 		w.Errorf("data %+v, want the first signal", r.Data)

@@ -3,6 +3,7 @@ package scenariotest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -31,6 +32,11 @@ func declined[Tx any](w *world[Tx]) {
 	})
 	w.ledger(nil)
 	w.announced(1)
+	all, err := w.store.ListSagas(w.Context(), store.SagaFilter{}, "", 10)
+	w.must(err)
+	if took := w.longest(all); took > time.Second && w.kit.Bubble {
+		w.Errorf("it took %s, as if a timeout had been waited for", took)
+	}
 }
 
 func firstRefused[Tx any](w *world[Tx]) {
@@ -77,12 +83,12 @@ func lateCompletion[Tx any](w *world[Tx]) {
 		w.Errorf("charge was done %d times, want once", done["charge"])
 	}
 	w.has("42", "step.undone charge", 1)
+	w.has("42", "late charge", 1)
 }
 
-// duplicates: a command is delivered five times and has one effect; its replies arrive five times.
+// duplicates: a command is delivered five times and has one effect; its replies arrive five times, and are equal.
 func duplicates[Tx any](w *world[Tx]) {
 	s := w.register(define(reserveStep(), chargeStep()))
-	copies := 0
 	w.onDo("reserve", func(tx Tx, m *postrider.Message) error {
 		for range 4 {
 			again := *m
@@ -90,9 +96,14 @@ func duplicates[Tx any](w *world[Tx]) {
 			if _, err := w.box.Publish(w.Context(), tx, &again); err != nil {
 				return err
 			}
-			copies++
 		}
 		return nil
+	})
+	replies := make(map[string]bool)
+	w.tamper("postrider.saga.reply", func(m *postrider.Message) {
+		if m.Headers["postrider-saga-step"] == "reserve" {
+			replies[fmt.Sprint(m.Headers, string(m.Payload))] = true
+		}
 	})
 	w.runEngine()
 	w.runParticipants()
@@ -105,6 +116,10 @@ func duplicates[Tx any](w *world[Tx]) {
 	}
 	w.has("42", "late reserve", 4)
 	w.has("42", "step.done reserve", 1)
+	if w.mu.Lock(); len(replies) != 1 {
+		w.Errorf("the replies differ: %v", replies)
+	}
+	w.mu.Unlock()
 	w.ledger(map[string]int{"reserve": 1, "charge": 1})
 }
 
@@ -180,14 +195,18 @@ func (w *world[Tx]) redrive() {
 	w.must(err)
 }
 
+// undoFailsThenSucceeds: an undo fails three times, and is sent again after its timeout and a wait that doubles.
 func undoFailsThenSucceeds[Tx any](w *world[Tx]) {
-	w.engine = w.newEngine(func(c *saga.Config) { c.UndoTimeout, c.UndoAttempts = 2*time.Second, 1000 })
+	timeout, base := 2*time.Second, scaled(w, 10*time.Second, 20*time.Millisecond)
+	w.engine = w.newEngine(func(c *saga.Config) {
+		c.UndoTimeout, c.UndoAttempts, c.BackoffBase, c.BackoffMax = timeout, scaled(w, 4, 1000), base, time.Hour
+	})
 	s := w.register(define(reserveStep(), chargeStep()))
 	w.onDo("charge", func(Tx, *postrider.Message) error { return saga.Refuse("limit", nil) })
 	failures := 0
 	w.onUndo("reserve", func() error {
-		if failures++; failures < 6 { // 3 attempts of the first undo, then of the second
-			return errors.New("connection refused")
+		if failures++; failures <= 3 {
+			return postrider.Dead("broken", errors.New("connection refused"))
 		}
 		return nil
 	})
@@ -196,7 +215,30 @@ func undoFailsThenSucceeds[Tx any](w *world[Tx]) {
 	w.start(s, order{ID: "42"})
 	w.ends(s, "42", saga.Compensated)
 	w.ledger(nil)
-	w.hasSome("42", "undo.sent reserve", 2)
+	attempt, last := 0, time.Time{}
+	for t, err := range w.engine.History(w.Context(), "42") {
+		w.must(err)
+		for _, e := range t.Entries {
+			if e.Name != "undo.sent" || e.Step != "reserve" {
+				continue
+			}
+			attempt++
+			if want := fmt.Sprint("attempt ", attempt); e.Text != want {
+				w.Errorf("undo %d is recorded as %q, want %q", attempt, e.Text, want)
+			}
+			least, most := timeout, timeout
+			if attempt > 2 {
+				least, most = timeout+base<<(attempt-3), timeout+base<<(attempt-2)
+			}
+			if waited := t.At.Sub(last); attempt > 1 && (waited < least || waited > most+time.Second) && w.kit.Bubble {
+				w.Errorf("attempt %d came after %s, want %s to %s", attempt, waited, least, most)
+			}
+			last = t.At
+		}
+	}
+	if attempt < 4 || attempt > 4 && w.kit.Bubble {
+		w.Errorf("the undo was sent %d times, want 4", attempt)
+	}
 }
 
 func undoFailsForGood[Tx any](w *world[Tx]) {
@@ -215,37 +257,6 @@ func undoFailsForGood[Tx any](w *world[Tx]) {
 	}
 	w.ends(s, "42", saga.Compensated)
 	w.ledger(nil)
-}
-
-// poisonReply: a reply that cannot be decoded is dead-lettered, and the step times out and is undone.
-func poisonReply[Tx any](w *world[Tx]) {
-	s := w.register(define(within(time.Second, reserveStep())))
-	w.runEngine()
-	w.tamper("postrider.saga.reply", func(m *postrider.Message) { m.Payload = []byte("{") })
-	w.runParticipants()
-	w.start(s, order{ID: "42"})
-	if reason := w.dead("engine"); reason != saga.ReasonNotApplicable {
-		w.Errorf("the reply was dead-lettered for %q, want %q", reason, saga.ReasonNotApplicable)
-	}
-	if r := w.ends(s, "42", saga.Compensated); r.Cause == nil || r.Cause.Kind != saga.CauseTimedOut || r.Cause.Step != "reserve" {
-		w.Errorf("cause %+v, want a timeout of reserve", r.Cause)
-	}
-	w.ledger(nil)
-}
-
-func notFound[Tx any](w *world[Tx]) {
-	s := w.register(define(reviewStep(time.Hour)))
-	w.runEngine()
-	w.signal("42", "early")
-	time.Sleep(100 * time.Millisecond)
-	w.start(s, order{ID: "42"})
-	if r := w.ends(s, "42", saga.Completed); r.Data.Reviewed != "early" {
-		w.Errorf("data %+v, want the early signal", r.Data)
-	}
-	w.signal("nobody", "lost")
-	if reason := w.dead("engine"); reason != saga.ReasonNotFound {
-		w.Errorf("the signal was dead-lettered for %q, want %q", reason, saga.ReasonNotFound)
-	}
 }
 
 func parallel[Tx any](w *world[Tx]) {

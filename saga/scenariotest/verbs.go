@@ -45,8 +45,8 @@ func verbTable() (map[string]map[string]bool, error) {
 // everyVerb: each verb in each status is accepted or refused as docs/sagas.md says, and recorded with who decided and why.
 func everyVerb[Tx any](w *world[Tx]) {
 	table, err := verbTable()
-	if err != nil || len(table) != 11 {
-		w.Fatalf("docs/sagas.md has %d verbs, want 11 (%v)", len(table), err)
+	if err != nil || len(table) != 13 {
+		w.Fatalf("docs/sagas.md has %d verbs, want 13 (%v)", len(table), err)
 	}
 	charged := chargeStep()
 	charged.Command = func(o order) item {
@@ -55,11 +55,15 @@ func everyVerb[Tx any](w *world[Tx]) {
 		}
 		return item{o.ID}
 	}
-	s := w.register(define(reserveStep(), charged))
+	first := define(reserveStep(), releaseStep(), charged)
+	second := define(reserveStep(), releaseStep(), charged, shipStep())
+	second.Version = 2
+	s := w.register(first)
+	w.register(second) // for migrate
 	w.runForeign(func(m *postrider.Message) (string, any) {
-		status, _, _ := strings.Cut(m.Headers["postrider-saga"], ":")
+		status, purpose, _ := strings.Cut(m.Headers["postrider-saga"], ":")
 		switch {
-		case m.Type == "stock.reserve" && status != "running" && status != "paused":
+		case m.Type == "stock.reserve" && (status != "running" && status != "paused" || purpose == string(saga.AnswerAsk)):
 			return "done", item{"reserved"}
 		case m.Type == "card.charge" && status == "ended":
 			return "done", item{"charged"}
@@ -71,6 +75,11 @@ func everyVerb[Tx any](w *world[Tx]) {
 		return "", nil
 	})
 	w.runEngine()
+	w.await("both versions", func() bool {
+		all, err := w.store.SagaDefinitions(w.Context())
+		w.must(err)
+		return len(all) == 2
+	})
 	for status, want := range map[string]saga.Status{
 		"running": saga.Running, "compensating": saga.Compensating, "stuck forward": saga.Stuck, "stuck back": saga.Stuck,
 		"paused": saga.Running, "ended": saga.Completed,
@@ -89,14 +98,29 @@ func everyVerb[Tx any](w *world[Tx]) {
 	}
 }
 
+// releaseStep asks a person, for orders that say so.
+func releaseStep() saga.Ask[order] {
+	return saga.Ask[order]{
+		Name: "release", OnlyIf: func(o order) bool { return o.Method == "ask" }, Question: func(o order) string { return "Release " + o.ID + "?" },
+		Options: []string{"yes", "no"}, Timeout: saga.NoTimeout,
+	}
+}
+
 // instanceIn starts an instance and brings it into a status.
 func (w *world[Tx]) instanceIn(s *saga.Saga[Tx, order], status string, want saga.Status, purpose string) string {
 	w.Helper()
 	o := order{ID: status + ":" + purpose}
-	if status == "stuck forward" {
+	asks := purpose == string(saga.AnswerAsk) && want == saga.Running
+	switch {
+	case status == "stuck forward":
 		o.Method = "none"
+	case asks:
+		o.Method = "ask"
 	}
 	w.start(s, o)
+	if asks {
+		w.becomes(s, o.ID, "waiting for an answer", func(r saga.Result[order]) bool { return len(r.Waiting) == 1 && r.Waiting[0] == "release" })
+	}
 	if status == "paused" {
 		if refused := w.operate(o.ID, saga.Operation{Verb: saga.Pause}); refused != "" {
 			w.Fatalf("pause was refused: %s", refused)
@@ -118,6 +142,10 @@ func (w *world[Tx]) decide(id, status string, verb saga.Verb) (refused string, r
 		}
 	case saga.Edit:
 		o.Patch = json.RawMessage(`{"method": "card"}`)
+	case saga.AnswerAsk:
+		o.Step, o.Option = "release", "yes"
+	case saga.Migrate:
+		o.To = 2
 	}
 	refused = w.operate(id, o)
 	for t, err := range w.engine.History(w.Context(), id) {
@@ -154,13 +182,16 @@ func (w *world[Tx]) accepts(s *saga.Saga[Tx, order], id, status string, verb sag
 	w.must(err)
 	want := map[saga.Verb]saga.Status{
 		saga.Compensate: saga.Compensating, saga.Cancel: saga.Compensating, saga.Complete: saga.Completed, saga.Abandon: saga.Abandoned,
-		saga.Pause: before.Status, saga.Edit: before.Status, saga.Resume: saga.Running,
+		saga.Pause: before.Status, saga.Edit: before.Status, saga.Resume: saga.Running, saga.AnswerAsk: before.Status, saga.Migrate: before.Status,
 	}[verb]
 	if want == saga.Compensating && status == "paused" {
 		want = after.Status // nothing is sent until it is resumed
 	}
 	if want != "" && after.Status != want {
 		w.Errorf("%s in %s: the instance is %s, want %s", verb, status, after.Status, want)
+	}
+	if in, err := w.store.ShowSaga(w.Context(), id); verb == saga.Migrate && (err != nil || in.Version != 2) {
+		w.Errorf("migrate in %s: the instance has version %d (%v), want 2", status, in.Version, err)
 	}
 	if change := `"after":"card"`; verb == saga.Edit && (after.Data.Method != "card" || !strings.Contains(string(recorded.Patch), change)) {
 		w.Errorf("edit in %s: the data are %+v and the history has %s, want what was before and after", status, after.Data, recorded.Patch)

@@ -87,6 +87,7 @@ type world[Tx any] struct {
 	undo    map[string]func() error
 	stop    map[string]func()                     // by relay
 	changes map[string]func(m *postrider.Message) // by message type
+	pollMax time.Duration                         // of relays; 0: the usual one
 }
 
 func newWorld[Tx any](t *testing.T, k Kit[Tx]) *world[Tx] {
@@ -147,7 +148,9 @@ func (w *world[Tx]) must(err error) {
 
 // run runs a relay until the test ends.
 func (w *world[Tx]) run(name string, topics []string, register func(r *relay.Relay) error) {
-	r, err := relay.New(w.store, relayConfig(name, topics))
+	c := relayConfig(name, topics)
+	c.PollMax = cmp.Or(w.pollMax, c.PollMax)
+	r, err := relay.New(w.store, c)
 	w.must(err)
 	w.must(register(r))
 	w.keepRunning(name, r.Run)
