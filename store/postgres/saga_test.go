@@ -4,6 +4,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -185,6 +186,33 @@ func TestSagasAreFewRoundTrips(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestSagasArePlannedOnce: however short their arrays are, the statements of transitions are not planned again for each execution.
+func TestSagasArePlannedOnce(t *testing.T) {
+	t.Parallel()
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // the server counts plans by connection
+	const often = 12                                          // five times, the server plans anew in any case
+	for _, start := range sagaStarts(often) {
+		b.createSagas(t, []store.SagaStart{start})
+		must(t, b.transition(t.Context(), []string{start.Run}, nil))
+		r := store.SagaRecord{SagaStep: store.SagaStep{Run: start.Run, Step: "charge"}, State: store.SagaStepDone}
+		must(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			_, err := b.FindSagas(t.Context(), tx, []store.SagaLookup{{ID: start.ID}})
+			return errors.Join(err, b.CloseSagaRuns(t.Context(), tx, "p", []string{start.Run}))
+		}))
+		b.recordSteps(t, r)
+	}
+	for _, part := range []string{"for update) as s", "with saved as", "with created as", "into %saga_history", "coalesce(case when l.id", "saga_records", "closed = true"} {
+		part = strings.ReplaceAll(part, " ", "%")
+		if n := one[int](t, b.pool, "select count(*) from pg_prepared_statements where statement like '%"+part+"%' and generic_plans > 0"); n == 0 {
+			t.Errorf("no statement like %q has one plan for all its executions", part)
+		}
+	}
+	if again := one[[]string](t, b.pool, `select coalesce(array_agg(statement), '{}') from pg_prepared_statements
+		where custom_plans > 5 and statement like '%saga%'`); len(again) > 0 {
+		t.Errorf("the server plans these again for each execution: %q", again)
+	}
 }
 
 // TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.
