@@ -188,6 +188,57 @@ func TestSagasAreFewRoundTrips(t *testing.T) {
 	}))
 }
 
+// TestPipelineSavesWithMessages: in a relay's transaction, instances are saved in the round trip that writes messages. The messages of a
+// call that has not ended by then are written at its end, and those of one that fails are in nobody's way.
+func TestPipelineSavesWithMessages(t *testing.T) {
+	t.Parallel()
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 2)
+	var trips roundTrips
+	config := b.pool.Config()
+	config.ConnConfig.Tracer = &trips
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	s := open(t, pool, b.config)
+	message := func() *postrider.Message {
+		return &postrider.Message{ID: postrider.NewID(), Type: "card.charge", Topic: "cards", Source: "/test", Time: time.Now(), Payload: []byte("{}")}
+	}
+	write := func(after error) (took int64, err error) {
+		tx, err := s.BeginLimited(t.Context(), 0)
+		must(t, err)
+		run := sagaStarts(1)
+		_, err = s.CreateSagas(t.Context(), tx, run)
+		must(t, err)
+		trips.n.Store(0)
+		err = s.Pipeline(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
+			must(t, s.Insert(ctx, tx, []*postrider.Message{message()}))
+			err := s.SaveSagas(ctx, tx, []store.SagaChange{{
+				Run: run[0].Run, Rev: 2, SagaCondition: run[0].SagaCondition, SagaBody: run[0].SagaBody, Transitions: []store.SagaTransition{{Input: "reply"}},
+			}})
+			must(t, errors.Join(err, s.Insert(ctx, tx, []*postrider.Message{message()})))
+			return after
+		})
+		took = trips.n.Load()
+		if after != nil {
+			return took, errors.Join(err, s.Rollback(t.Context(), tx))
+		}
+		return took, errors.Join(err, s.Commit(t.Context(), tx))
+	}
+	if _, err := write(nil); err != nil { // prepares the statements
+		t.Fatal(err)
+	}
+	if took, err := write(nil); took != 2 || err != nil {
+		t.Errorf("two messages with an instance between them are %d round trips, %v; want 2", took, err)
+	}
+	failed := errors.New("failed")
+	if _, err := write(failed); !errors.Is(err, failed) {
+		t.Errorf("the error is %v, want that of the function", err)
+	}
+	if n := one[int](t, pool, "select count(*) from "+b.table("log")); n != 4 {
+		t.Errorf("the log has %d messages, want 4", n)
+	}
+}
+
 // TestSagasArePlannedOnce: however short their arrays are, the statements of transitions are not planned again for each execution.
 func TestSagasArePlannedOnce(t *testing.T) {
 	t.Parallel()
