@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -188,22 +189,23 @@ func (b *bundle) sagaLatency(ctx context.Context) (report.Figures, error) {
 	})
 	var all sync.WaitGroup
 	returned := make([]int64, b.n)
-	startErr := make(chan error, 1)
+	startErr, waitErr := make(chan error, 1), make(chan error, b.n)
 	go func() {
-		err := p.publishAll(ctx, func(ctx context.Context, i int) error {
-			if _, err := s.box.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return s.place(ctx, tx, i) }); err != nil {
+		err := p.publishAll(ctx, func(starting context.Context, i int) error {
+			if _, err := s.box.InTx(starting, func(ctx context.Context, tx pgx.Tx) error { return s.place(ctx, tx, i) }); err != nil {
 				return err
 			}
 			all.Go(func() {
-				_, err := s.orders.Wait(ctx, orderOf(i).ID)
-				if err == nil {
-					returned[i] = int64(time.Since(p.began))
+				if _, err := s.orders.Wait(ctx, orderOf(i).ID); err != nil { // not with the context of the starts, which ends with them
+					waitErr <- err
 				}
+				returned[i] = int64(time.Since(p.began))
 			})
 			return nil
 		})
 		all.Wait()
-		startErr <- err
+		close(waitErr)
+		startErr <- errors.Join(err, <-waitErr)
 	}()
 	if err := runAll(ctx, p.done, engine, participants); err != nil {
 		return nil, err
