@@ -159,6 +159,28 @@ func orderNumber(id string) (number int, ok bool) {
 	return number, err == nil
 }
 
+// commits records when what ended each saga was committed.
+func (p *paced) commits(into []atomic.Int64) *observe.Relay {
+	return &observe.Relay{Attempted: func(_ context.Context, a observe.Attempted) {
+		now := int64(time.Since(p.began))
+		for _, m := range a.Attempts {
+			if number, ok := orderNumber(m.Message.Headers["postrider-saga"]); ok && m.Outcome == observe.AttemptDelivered && p.handled[number].Load() > 0 {
+				into[number].CompareAndSwap(0, now)
+			}
+		}
+	}}
+}
+
+// waitedSince returns the milliseconds at p99. Wait may see a commit before the observer; this counts as 0.
+func waitedSince(returned []int64, since []atomic.Int64) float64 {
+	var ms []float64
+	for i, at := range returned {
+		ms = append(ms, milliseconds(max(time.Duration(at-since[i].Load()), 0)))
+	}
+	slices.Sort(ms)
+	return report.Quantile(ms, 0.99)
+}
+
 // sagaLatency measures from the commit of each start, as its client sees it, to the last transition, and from there, and from its
 // commit, to the end of Wait.
 func (b *bundle) sagaLatency(ctx context.Context) (report.Figures, error) {
@@ -167,14 +189,7 @@ func (b *bundle) sagaLatency(ctx context.Context) (report.Figures, error) {
 		return nil, err
 	}
 	p, committed := newPaced(pace, b.n), make([]atomic.Int64, b.n)
-	engine, err := s.engineRelay(relay.Config{Observer: &observe.Relay{Attempted: func(_ context.Context, a observe.Attempted) {
-		now := int64(time.Since(p.began))
-		for _, m := range a.Attempts {
-			if number, ok := orderNumber(m.Message.Headers["postrider-saga"]); ok && m.Outcome == observe.AttemptDelivered && p.handled[number].Load() > 0 {
-				committed[number].CompareAndSwap(0, now)
-			}
-		}
-	}}})
+	engine, err := s.engineRelay(relay.Config{Observer: p.commits(committed)})
 	if err != nil {
 		return nil, err
 	}
@@ -217,14 +232,7 @@ func (b *bundle) sagaLatency(ctx context.Context) (report.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	var waited, ending []float64
-	for i, at := range returned {
-		waited = append(waited, milliseconds(max(time.Duration(at-committed[i].Load()), 0))) // Wait may see the commit before the observer
-		ending = append(ending, milliseconds(time.Duration(at-p.handled[i].Load())))
-	}
-	slices.Sort(waited)
-	slices.Sort(ending)
-	figures[figureWaited], figures[figureEnding] = report.Quantile(waited, 0.99), report.Quantile(ending, 0.99)
+	figures[figureWaited], figures[figureEnding] = waitedSince(returned, committed), waitedSince(returned, p.handled)
 	return figures, s.ended(ctx, b.n, b.n/refusedOf, true)
 }
 

@@ -6,7 +6,7 @@ import (
 
 // Statements find rows of sagas in subqueries of their own, for each run, so that every plan is a lookup by index. One of the arrays of
 // each is read by a subquery, too: the planner then does not see how many rows it has, and so uses one plan for all, while it
-// would plan anew for each short array, which takes longer than everything else.
+// would plan again for each short array, which takes longer than everything else.
 
 // sagaNowSQL is the database's time in microseconds.
 const sagaNowSQL = `(extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::int8`

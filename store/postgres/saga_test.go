@@ -243,7 +243,7 @@ func TestPipelineSavesWithMessages(t *testing.T) {
 func TestSagasArePlannedOnce(t *testing.T) {
 	t.Parallel()
 	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // the server counts plans by connection
-	const often = 12                                          // five times, the server plans anew in any case
+	const often = 12                                          // five times, the server plans again in any case
 	for _, start := range sagaStarts(often) {
 		b.createSagas(t, []store.SagaStart{start})
 		must(t, b.transition(t.Context(), []string{start.Run}, nil))
