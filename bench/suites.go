@@ -95,7 +95,7 @@ var promises = []report.Promise{
 	{Number: 10, Text: "sagas of three steps, with three participants, to Temporal", Suite: "saga-flow", Row: endToEnd, With: temporalPeer, AtLeast: 10},
 	{Number: 10, Text: "from start to end of a saga at 100 sagas/s, median, ms", Suite: "saga-latency", Row: atPace, Figure: figureP50, AtMost: 15},
 	{Number: 10, Text: "from start to end of a saga at 100 sagas/s, p99, ms", Suite: "saga-latency", Row: atPace, Figure: figureP99, AtMost: 60},
-	{Number: 10, Text: "from the last transition to the return of Wait, p99, ms", Suite: "saga-latency", Row: atPace, Figure: figureWaited, AtMost: 2},
+	{Number: 10, Text: "from the commit of the last transition to the return of Wait, p99, ms", Suite: "saga-latency", Row: atPace, Figure: figureWaited, AtMost: 2},
 	{Number: 11, Text: "an Each of 1,000 items, s", Suite: "saga-each", Row: manyItems, Figure: figureTook, AtMost: 3},
 	{Number: 11, Text: "an Each of 1,000 items, MB of write-ahead log", Suite: "saga-each", Row: manyItems, Figure: figureWALMB, AtMost: 40},
 	{Number: 12, Text: "timers that are due at once, per second", Suite: "saga-timers", Row: timersAtOnce, Figure: figureRate, AtLeast: 3000},

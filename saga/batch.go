@@ -190,6 +190,14 @@ func (b *batch[Tx]) keep(ctx context.Context, in *instance, t *transition) error
 	return nil
 }
 
+// pipelined calls f with a transaction of a store. What f publishes is sent together with its next statement, if the store can do that.
+func pipelined[Tx any](ctx context.Context, s any, tx Tx, f func(ctx context.Context, tx Tx) error) error {
+	if p, ok := s.(store.TxPipeliner[Tx]); ok {
+		return p.Pipeline(ctx, tx, f)
+	}
+	return f(ctx, tx)
+}
+
 // write writes what was kept.
 func (b *batch[Tx]) write(ctx context.Context) error {
 	changes := make([]store.SagaChange, len(b.changed))
@@ -201,12 +209,15 @@ func (b *batch[Tx]) write(ctx context.Context) error {
 		changes[i] = in.latest.change(body, in.history...)
 		in.history, in.latest = nil, nil
 	}
-	if len(changes) > 0 {
-		if err := b.store.SaveSagas(ctx, b.tx, changes); err != nil {
-			return storeError{fmt.Errorf("save %d instances: %w", len(changes), err)}
+	if err := pipelined(ctx, b.store, b.tx, func(ctx context.Context, tx Tx) error {
+		if err := b.publish(ctx, tx, append(b.msgs, b.timers...)); err != nil || len(changes) == 0 {
+			return err
 		}
-	}
-	if err := b.publish(ctx, b.tx, append(b.msgs, b.timers...)); err != nil {
+		if err := b.store.SaveSagas(ctx, tx, changes); err != nil {
+			return fmt.Errorf("save %d instances: %w", len(changes), err)
+		}
+		return nil
+	}); err != nil {
 		return storeError{err}
 	}
 	for _, t := range b.made {

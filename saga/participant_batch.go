@@ -106,8 +106,17 @@ func (b *participantBatch[Tx]) handle(ctx context.Context, m *postrider.Message,
 // End implements relay.Batch.
 func (b *participantBatch[Tx]) End(ctx context.Context) error { return b.uncounted(b.write(ctx)) }
 
-// write saves what was done, and publishes the answers.
+// write publishes the answers, and saves what was done.
 func (b *participantBatch[Tx]) write(ctx context.Context) error {
+	return pipelined(ctx, b.records, b.tx, b.writeIn)
+}
+
+func (b *participantBatch[Tx]) writeIn(ctx context.Context, tx Tx) error {
+	if len(b.answers) > 0 {
+		if _, err := b.box.Publish(ctx, tx, b.answers...); err != nil {
+			return fmt.Errorf("answer %d steps: %w", len(b.answers), err)
+		}
+	}
 	var changed []store.SagaRecord
 	for _, locked := range b.locked {
 		if locked.changed {
@@ -115,20 +124,14 @@ func (b *participantBatch[Tx]) write(ctx context.Context) error {
 		}
 	}
 	if len(changed) > 0 {
-		if err := b.records.SaveSagaRecords(ctx, b.tx, b.cfg.Name, changed); err != nil {
+		if err := b.records.SaveSagaRecords(ctx, tx, b.cfg.Name, changed); err != nil {
 			return fmt.Errorf("save the records of %d steps: %w", len(changed), err)
 		}
 	}
 	if len(b.closed) > 0 {
-		if err := b.records.CloseSagaRuns(ctx, b.tx, b.cfg.Name, b.closed); err != nil {
+		if err := b.records.CloseSagaRuns(ctx, tx, b.cfg.Name, b.closed); err != nil {
 			return fmt.Errorf("close the records of %d runs: %w", len(b.closed), err)
 		}
-	}
-	if len(b.answers) == 0 {
-		return nil
-	}
-	if _, err := b.box.Publish(ctx, b.tx, b.answers...); err != nil {
-		return fmt.Errorf("answer %d steps: %w", len(b.answers), err)
 	}
 	return nil
 }

@@ -35,4 +35,7 @@ type TxPipeliner[Tx any] interface {
 	// transaction's next statement, which it precedes, or its commit, and copies what it keeps. An error of theirs is that of the
 	// statement or of Commit; nothing is committed then.
 	BeginPipelined(ctx context.Context) (Tx, error)
+	// Pipeline calls f with a value of the transaction tx in which Insert keeps messages as in one of BeginPipelined, at most
+	// until f returns. If it fails, the transaction must be rolled back.
+	Pipeline(ctx context.Context, tx Tx, f func(ctx context.Context, tx Tx) error) error
 }

@@ -15,7 +15,7 @@ import (
 // pipelinedTx is a transaction that saves round trips: BEGIN is sent with the first statement, and inserted messages are sent in
 // front of the next statement or with COMMIT, so the server executes everything in the order of the calls.
 //
-// Whatever cannot take them along (CopyFrom, a batch, a statement without parameters, which may contain several) is preceded by a
+// Whatever cannot take them along (CopyFrom, a statement without parameters, which may contain several) is preceded by a
 // round trip of its own. What hands out the connection (a nested transaction, Conn, LargeObjects) ends the saving: from then on,
 // each call is sent at once.
 //

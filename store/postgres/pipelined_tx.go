@@ -57,12 +57,42 @@ func (t *pipelinedTx) CopyFrom(ctx context.Context, table pgx.Identifier, column
 
 // SendBatch implements pgx.Tx.
 func (t *pipelinedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	tx, err := t.flushed(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	batch := t.leadToCommit() // b may contain it
+	if batch.Len() == 0 {
+		return t.tx.SendBatch(ctx, b)
+	}
+	batch.QueuedQueries = append(batch.QueuedQueries, b.QueuedQueries...)
+	results, err := t.send(ctx, batch)
 	if err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	return tx.SendBatch(ctx, b)
+	return &pipelinedResults{BatchResults: results, tx: t}
 }
+
+// pipelinedResults are the last results of a pipeline.
+type pipelinedResults struct {
+	pgx.BatchResults
+	tx     *pipelinedTx
+	closed bool
+}
+
+// Close implements pgx.BatchResults.
+func (r *pipelinedResults) Close() error {
+	err := r.BatchResults.Close()
+	if r.closed {
+		return err
+	}
+	r.closed = true
+	return r.tx.done(err)
+}
+
+// Tx implements pgx.BatchResults: the batch that they are of began no transaction.
+func (r *pipelinedResults) Tx() pgx.Tx { return nil }
 
 // Prepare implements pgx.Tx.
 func (t *pipelinedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
@@ -187,6 +217,13 @@ func (t *pipelinedTx) rollback(ctx context.Context) error {
 func (t *pipelinedTx) end() {
 	t.closed, t.waiting = true, nil
 	t.pooled.Release()
+}
+
+// close lets t be used no more, while its transaction goes on.
+func (t *pipelinedTx) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed, t.waiting = true, nil
 }
 
 // pipelinedRows are the last result of a pipeline.

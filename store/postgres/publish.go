@@ -42,6 +42,25 @@ func (s *Store) BeginPipelined(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
+// Pipeline implements store.TxPipeliner. It saves round trips in transactions of BeginLimited, and those of BeginPipelined do so anyway.
+func (s *Store) Pipeline(ctx context.Context, tx pgx.Tx, f func(ctx context.Context, tx pgx.Tx) error) error {
+	t, ok := tx.(*limitedTx)
+	if !ok {
+		return f(ctx, tx)
+	}
+	if err := t.enter(); err != nil {
+		return translate("send statements", err)
+	}
+	defer t.exit()
+	p := &pipelinedTx{conn: t.conn.Conn(), tx: t.Tx, context: ctx}
+	defer p.close()
+	if err := f(ctx, p); err != nil {
+		return err
+	}
+	_, err := p.flushed(ctx)
+	return translate("send statements", err)
+}
+
 // Commit implements store.Outbox. Errors: store.ErrNoTransaction, store.ErrUncertain.
 func (s *Store) Commit(ctx context.Context, tx pgx.Tx) error {
 	if tx == nil {

@@ -15,7 +15,7 @@ import (
 
 const (
 	// stepsSQL are steps of participant $1, arrays $2 run and $3 step, in the order of locking.
-	stepsSQL = `unnest($2::text::text[], $3::text::text[]) with ordinality as n (run, step, ord)`
+	stepsSQL = `unnest((select $2::text::text[]), $3::text::text[]) with ordinality as n (run, step, ord)`
 
 	// saveRecordsSQL: $1 participant, arrays $2 run, $3 step, $4 state, $5 type of command, $6 command, $7 type of reply, $8 reply, $9
 	// first sent, $10 schema version. It counts the rows, which are locked, so they stay where they are. A new one keeps its purge_from, so
@@ -26,7 +26,7 @@ with saved as (
 		reply_type = n.reply_type, reply = case when r.reply = n.reply then r.reply else n.reply end, first_sent_at = n.first_sent_at,
 		schema_version = n.schema_version, saved_at = clock_timestamp(),
 		purge_from = case when r.state = '' and r.purge_from is not null then r.purge_from else clock_timestamp() end
-	from unnest($2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::text[], $8::text::bytea[],
+	from unnest((select $2::text::text[]), $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::text[], $8::text::bytea[],
 		$9::text::timestamptz[], $10::text::int4[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version)
 	cross join lateral (select r.ctid as place from {saga_records} r
 		where r.participant = $1::text and r.run = n.run and r.step = n.step offset 0) as w
@@ -40,7 +40,7 @@ delete from {saga_records} r using ` + stepsSQL + ` where r.participant = $1::te
 	// closeRunsSQL: $1 participant, $2 runs. A row that is only a lock is removed by the transaction that has locked it. No index
 	// changes, unless the purge has looked at the record before.
 	closeRunsSQL = `
-update {saga_records} r set closed = true, purge_from = coalesce(r.purge_from, r.saved_at) from unnest($2::text::text[]) as n (run)
+update {saga_records} r set closed = true, purge_from = coalesce(r.purge_from, r.saved_at) from unnest((select $2::text::text[])) as n (run)
 where r.participant = $1::text and r.run = n.run and not r.closed and r.state <> ''`
 )
 

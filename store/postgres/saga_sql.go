@@ -4,7 +4,9 @@ import (
 	"github.com/postrider/postrider/internal/stored"
 )
 
-// Statements find rows of sagas in subqueries of their own, for each run, so that every plan is a lookup by index.
+// Statements find rows of sagas in subqueries of their own, for each run, so that every plan is a lookup by index. One of the arrays of
+// each is read by a subquery, too: the planner then does not see how many rows it has, and so uses one plan for all, while it
+// would plan again for each short array, which takes longer than everything else.
 
 // sagaNowSQL is the database's time in microseconds.
 const sagaNowSQL = `(extract(epoch from clock_timestamp()) operator(pg_catalog.*) 1000000)::int8`
@@ -24,7 +26,7 @@ var (
 // the row before. $1 runs.
 var loadSagasSQL = `
 select ` + sagaColumns + `
-from unnest($1::text::text[]) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s`
+from unnest((select $1::text::text[])) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s`
 
 // findSagasSQL: arrays $1 ID, $2 saga, $3 key, $4 name and $5 value of an alias.
 const findSagasSQL = `
@@ -32,13 +34,13 @@ select coalesce(case
 	when l.id <> '' then (select s.run from {sagas} s where s.id = l.id)
 	when l.key <> '' then (select s.run from {sagas} s where s.saga = l.saga and s.saga_key = l.key and s.holds_key)
 	else (select a.run from {saga_aliases} a where a.saga = l.saga and a.name = l.name and a.value = l.value) end, '')
-from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[])
+from unnest((select $1::text::text[]), $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[])
 	with ordinality as l (id, saga, key, name, value, ord)
 order by l.ord`
 
 const (
 	// changedArrays are $1 to $14, the columns of stored.SagaChanged.
-	changedArrays = `$1::text::text[], $2::text::text[], $3::text::bool[], $4::text::bool[], $5::text::text[], $6::text::text[],
+	changedArrays = `(select $1::text::text[]), $2::text::text[], $3::text::bool[], $4::text::bool[], $5::text::text[], $6::text::text[],
 	$7::text::text[], $8::text::int4[], $9::text::int4[], $10::text::int8[], $11::text::int8[], $12::text::text[], $13::text::bytea[],
 	$14::text::bytea[]`
 
@@ -56,7 +58,7 @@ from clock cross join unnest(` + changedArrays + `, $15::text::text[], $16::text
 on conflict do nothing returning run
 ), written as (
 insert into {saga_history} (` + historyColumns + `, at) select ` + historyColumns + `, clock.now
-from clock cross join unnest($28::text::text[], $29::text::int8[], $30::text::text[], $31::text::text[], $32::text::text[], $33::text::text[],
+from clock cross join unnest((select $28::text::text[]), $29::text::int8[], $30::text::text[], $31::text::text[], $32::text::text[], $33::text::text[],
 	$34::text::text[], $35::text::text[], $36::text::bytea[]) as h (` + historyColumns + `) join created using (run)
 )
 select run from created`
@@ -88,7 +90,7 @@ with changed as (update {sagas} set version = $2::int4, hash = $3::text where ru
 	historyColumns  = `run, rev, input, step, message_id, actor, note, entries, patch`
 	writeHistorySQL = `
 insert into {saga_history} (` + historyColumns + `, at) select ` + historyColumns + `, clock_timestamp()
-from unnest($1::text::text[], $2::text::int8[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[],
+from unnest((select $1::text::text[]), $2::text::int8[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[],
 	$8::text::text[], $9::text::bytea[]) as h (` + historyColumns + `)`
 
 	// addAliasesSQL adds aliases, arrays $1 run, $2 name, $3 value, in sorted order; strangeAliasesSQL then counts those that
@@ -113,7 +115,7 @@ on conflict (run, name) do update set value = excluded.value`
 // $4 key.
 var existingSagasSQL = `
 select n.run, ` + sagaColumns + `
-from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[]) as n (run, id, saga, key)
+from unnest((select $1::text::text[]), $2::text::text[], $3::text::text[], $4::text::text[]) as n (run, id, saga, key)
 cross join lateral (
 	select s.* from (
 		select 1 as rank, x.run from {sagas} x where x.run = n.run

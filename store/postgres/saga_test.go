@@ -4,6 +4,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -185,6 +186,84 @@ func TestSagasAreFewRoundTrips(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestPipelineSavesWithMessages: in a relay's transaction, instances are saved in the round trip that writes messages. The messages of a
+// call that has not ended by then are written at its end, and those of one that fails are in nobody's way.
+func TestPipelineSavesWithMessages(t *testing.T) {
+	t.Parallel()
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 2)
+	var trips roundTrips
+	config := b.pool.Config()
+	config.ConnConfig.Tracer = &trips
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	s := open(t, pool, b.config)
+	message := func() *postrider.Message {
+		return &postrider.Message{ID: postrider.NewID(), Type: "card.charge", Topic: "cards", Source: "/test", Time: time.Now(), Payload: []byte("{}")}
+	}
+	write := func(after error) (took int64, err error) {
+		tx, err := s.BeginLimited(t.Context(), 0)
+		must(t, err)
+		run := sagaStarts(1)
+		_, err = s.CreateSagas(t.Context(), tx, run)
+		must(t, err)
+		trips.n.Store(0)
+		err = s.Pipeline(t.Context(), tx, func(ctx context.Context, tx pgx.Tx) error {
+			must(t, s.Insert(ctx, tx, []*postrider.Message{message()}))
+			err := s.SaveSagas(ctx, tx, []store.SagaChange{{
+				Run: run[0].Run, Rev: 2, SagaCondition: run[0].SagaCondition, SagaBody: run[0].SagaBody, Transitions: []store.SagaTransition{{Input: "reply"}},
+			}})
+			must(t, errors.Join(err, s.Insert(ctx, tx, []*postrider.Message{message()})))
+			return after
+		})
+		took = trips.n.Load()
+		if after != nil {
+			return took, errors.Join(err, s.Rollback(t.Context(), tx))
+		}
+		return took, errors.Join(err, s.Commit(t.Context(), tx))
+	}
+	if _, err := write(nil); err != nil { // prepares the statements
+		t.Fatal(err)
+	}
+	if took, err := write(nil); took != 2 || err != nil {
+		t.Errorf("two messages with an instance between them are %d round trips, %v; want 2", took, err)
+	}
+	failed := errors.New("failed")
+	if _, err := write(failed); !errors.Is(err, failed) {
+		t.Errorf("the error is %v, want that of the function", err)
+	}
+	if n := one[int](t, pool, "select count(*) from "+b.table("log")); n != 4 {
+		t.Errorf("the log has %d messages, want 4", n)
+	}
+}
+
+// TestSagasArePlannedOnce: however short their arrays are, the statements of transitions are not planned again for each execution.
+func TestSagasArePlannedOnce(t *testing.T) {
+	t.Parallel()
+	b := cloned(t, dsn(t), postgres.Config{Partitions: 4}, 1) // the server counts plans by connection
+	const often = 12                                          // five times, the server plans again in any case
+	for _, start := range sagaStarts(often) {
+		b.createSagas(t, []store.SagaStart{start})
+		must(t, b.transition(t.Context(), []string{start.Run}, nil))
+		r := store.SagaRecord{SagaStep: store.SagaStep{Run: start.Run, Step: "charge"}, State: store.SagaStepDone}
+		must(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			_, err := b.FindSagas(t.Context(), tx, []store.SagaLookup{{ID: start.ID}})
+			return errors.Join(err, b.CloseSagaRuns(t.Context(), tx, "p", []string{start.Run}))
+		}))
+		b.recordSteps(t, r)
+	}
+	for _, part := range []string{"for update) as s", "with saved as", "with created as", "into %saga_history", "coalesce(case when l.id", "saga_records", "closed = true"} {
+		part = strings.ReplaceAll(part, " ", "%")
+		if n := one[int](t, b.pool, "select count(*) from pg_prepared_statements where statement like '%"+part+"%' and generic_plans > 0"); n == 0 {
+			t.Errorf("no statement like %q has one plan for all its executions", part)
+		}
+	}
+	if again := one[[]string](t, b.pool, `select coalesce(array_agg(statement), '{}') from pg_prepared_statements
+		where custom_plans > 5 and statement like '%saga%'`); len(again) > 0 {
+		t.Errorf("the server plans these again for each execution: %q", again)
+	}
 }
 
 // TestSagasAreFoundByAnIndex: no statement reads all instances, most of which have ended.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"reflect"
 	"slices"
 )
 
@@ -54,54 +53,56 @@ func Differences(before, after []byte) ([]Difference, error) {
 	if bytes.Equal(before, after) {
 		return nil, nil
 	}
-	var b, a any
-	if len(before) > 0 {
-		if err := read(before, &b); err != nil {
-			return nil, err
-		}
-	}
-	if err := read(after, &a); err != nil {
-		return nil, err
-	}
 	var found []Difference
-	return found, differ(nil, b, a, len(before) > 0, true, &found)
+	err := differ(nil, before, after, &found)
+	return found, err
 }
 
-func differ(path []string, before, after any, had, has bool, found *[]Difference) error {
-	b, isB := before.(map[string]any)
-	a, isA := after.(map[string]any)
-	if isB && isA {
-		names := make(map[string]bool)
-		for name := range b {
-			names[name] = true
+// differ decodes only what is not the same text. An empty text says that there is nothing.
+func differ(path []string, before, after json.RawMessage, found *[]Difference) error {
+	if isObject(before) && isObject(after) {
+		var b, a map[string]json.RawMessage
+		if err := errors.Join(json.Unmarshal(before, &b), json.Unmarshal(after, &a)); err != nil {
+			return err
 		}
-		for name := range a {
-			names[name] = true
-		}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			vb, inB := b[name]
-			va, inA := a[name]
-			if err := differ(append(slices.Clone(path), name), vb, va, inB, inA, found); err != nil {
+		names := slices.AppendSeq(slices.Collect(maps.Keys(b)), maps.Keys(a))
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			if bytes.Equal(b[name], a[name]) {
+				continue
+			}
+			if err := differ(append(slices.Clone(path), name), b[name], a[name], found); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if had == has && reflect.DeepEqual(before, after) {
-		return nil
-	}
 	d := Difference{Path: path}
 	var err error
-	if had {
-		if d.Before, err = json.Marshal(before); err != nil {
-			return err
-		}
+	if d.Before, err = canonical(before); err != nil {
+		return err
 	}
-	if has {
-		d.After, err = json.Marshal(after)
+	if d.After, err = canonical(after); err == nil && !bytes.Equal(d.Before, d.After) {
+		*found = append(*found, d)
 	}
-	*found = append(*found, d)
 	return err
+}
+
+func isObject(text []byte) bool {
+	text = bytes.TrimLeft(text, " \t\r\n")
+	return len(text) > 0 && text[0] == '{'
+}
+
+// canonical returns JSON without spaces, with sorted names. Nothing stays nothing.
+func canonical(text json.RawMessage) (json.RawMessage, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	var v any
+	if err := read(text, &v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 // read decodes JSON with numbers as they are written.
