@@ -5,6 +5,7 @@ package mysql_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,35 +60,16 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 		_, err := publisher.ExecContext(t.Context(), `INSERT INTO postrider_log (partition_id, id, topic, type, message_time, created_at, headers, payload) VALUES (0, ?, 't', 't', 1, 1, '', '')`, fmt.Sprint(published))
 		must(t, err)
 	}
-	check := func(err error, tells bool) {
-		t.Helper()
-		if !errors.Is(err, store.ErrInUse) {
-			t.Fatalf("migrate: %v, want ErrInUse", err)
-		}
-		for _, words := range []string{"up 0011_parked", fmt.Sprintf("thread %d ", thread), fmt.Sprintf("KILL %d", thread), "run the migration again"} {
-			if !strings.Contains(err.Error(), words) {
-				t.Errorf("no %s in: %v", words, err)
-			}
-		}
-		if listed := strings.Contains(err.Error(), fmt.Sprintf("thread %d ", other)); listed == tells || tells == strings.Contains(err.Error(), "which may") {
-			t.Errorf("the server tells who has locks: %t, and a transaction that is not in the way is named: %t: %v", tells, listed, err)
-		}
-	}
-	check(err, tells)
+	checkInUse(t, err, thread, other, tells)
 	if line := logged.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, "tries again") || !strings.Contains(line, fmt.Sprintf("thread %d ", thread)) {
 		t.Errorf("logged while it waited, want one line that names thread %d:\n%s", thread, line)
 	}
 	if !tells {
-		_, err = db.ExecContext(t.Context(), `INSTALL SONAME 'metadata_lock_info'`)
-		must(t, err)
-		t.Cleanup(func() {
-			_, err := db.ExecContext(context.Background(), `UNINSTALL SONAME 'metadata_lock_info'`)
-			must(t, err)
-		})
+		installLockInfo(t, db)
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Second) // no time for a second attempt
 		defer cancel()
 		_, err = mysqlstore.Migrate(short, db, config, mysqlstore.Latest)
-		check(err, true)
+		checkInUse(t, err, thread, other, true)
 	}
 	if published < 2 {
 		t.Error("nobody could publish while the migration waited")
@@ -95,6 +77,33 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 	must(t, handler.Rollback())
 	_, err = mysqlstore.Migrate(t.Context(), db, mysqlstore.Config{}, mysqlstore.Latest)
 	must(t, err)
+}
+
+// installLockInfo has MariaDB tell who has locks.
+func installLockInfo(t *testing.T, db *sql.DB) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), `INSTALL SONAME 'metadata_lock_info'`)
+	must(t, err)
+	t.Cleanup(func() {
+		_, err := db.ExecContext(context.Background(), `UNINSTALL SONAME 'metadata_lock_info'`)
+		must(t, err)
+	})
+}
+
+// checkInUse expects the error of a migration that a thread is in the way of. The other one is named only if the server does not tell who has locks.
+func checkInUse(t *testing.T, err error, thread, other int, tells bool) {
+	t.Helper()
+	if !errors.Is(err, store.ErrInUse) {
+		t.Fatalf("migrate: %v, want ErrInUse", err)
+	}
+	for _, words := range []string{"up 0011_parked", fmt.Sprintf("thread %d ", thread), fmt.Sprintf("KILL %d", thread), "run the migration again"} {
+		if !strings.Contains(err.Error(), words) {
+			t.Errorf("no %s in: %v", words, err)
+		}
+	}
+	if listed := strings.Contains(err.Error(), fmt.Sprintf("thread %d ", other)); listed == tells || tells == strings.Contains(err.Error(), "which may") {
+		t.Errorf("the server tells who has locks: %t, and a transaction that is not in the way is named: %t: %v", tells, listed, err)
+	}
 }
 
 // TestMigrateKeepsTheLimitsOfSessions: the pool's connections, and those of other tools, wait for locks as before.
