@@ -173,13 +173,14 @@ func commands(names ...string) (paths []string) {
 	return paths
 }
 
-// Without the race detector, tests share with the programs (make programs) what was compiled.
-var likePrograms, withoutC = []string{"-trimpath"}, []string{"CGO_ENABLED=0"}
+// What was compiled does not depend on the folder, so that another clone need not compile it again. Without C, tests share it with the
+// programs too (make programs).
+var anywhere, withoutC = []string{"-trimpath"}, []string{"CGO_ENABLED=0"}
 
 // parts divides the packages between one run without the race detector and one with it, if the flags have it.
 func parts(flags []string, packages []listed) []part {
 	if !slices.Contains(flags, "-race") {
-		return []part{{append(sharing(flags, 3), likePrograms...), withoutC, packages}}
+		return []part{{append(sharing(flags, 3), anywhere...), withoutC, packages}}
 	}
 	var without, with, models []listed
 	for _, p := range packages {
@@ -196,8 +197,8 @@ func parts(flags []string, packages []listed) []part {
 		}
 	}
 	plain := slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "-race" })
-	all := []part{{append(sharing(plain, 2), likePrograms...), withoutC, without}, {sharing(flags, 3), nil, with},
-		{append(sharing(plain, 1), slices.Concat(likePrograms, []string{"-run=Model"})...), withoutC, models}}
+	all := []part{{append(sharing(plain, 2), anywhere...), withoutC, without}, {append(sharing(flags, 3), anywhere...), nil, with},
+		{append(sharing(plain, 1), slices.Concat(anywhere, []string{"-run=Model"})...), withoutC, models}}
 	return slices.DeleteFunc(all, func(p part) bool { return len(p.packages) == 0 })
 }
 
