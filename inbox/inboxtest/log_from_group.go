@@ -30,14 +30,14 @@ func logFromWatermark[Tx any](w *world[Tx]) {
 		at := postrider.Position{Partition: p.Name, Incarnation: p.Incarnation, Offset: p.End}
 		older := postrider.Position{Partition: p.Name, Incarnation: "older", Offset: 7, Mark: "older"}
 		newer := postrider.Position{Partition: p.Name, Incarnation: "new\"er", Offset: 1 << 62, Mark: "\"mark\\ü"}
-		left = append(left, Watermark{consumer, at}, Watermark{"anöther", older}, Watermark{"anöther", newer})
+		left = append(left, Watermark{consumer, at}, Watermark{"bücher", older}, Watermark{"bücher", newer})
 		another = append(another, store.LogPosition{
 			Partition: p.Name, Number: 1, Incarnation: newer.Incarnation, Offset: newer.Offset, End: newer.Offset,
 			Anchors: []store.LogAnchor{{Offset: newer.Offset, Mark: newer.Mark}},
 		})
 	}
 	w.h.MigrateWatermarks(w.t, w.store, left)
-	got, err := w.store.LogPositions(w.ctx, "anöther")
+	got, err := w.store.LogPositions(w.ctx, "bücher")
 	w.must(err, "positions")
 	for i := range got {
 		got[i].Moved = 0
