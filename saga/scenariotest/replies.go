@@ -95,7 +95,6 @@ func (f writing) Write(line []byte) (int, error) {
 func removed[Tx any](w *world[Tx]) {
 	var timers atomic.Int32
 	w.engine = w.newEngine(func(c *saga.Config) {
-		c.StepTimeout = 2 * time.Second
 		c.Logger = slog.New(slog.NewTextHandler(writing(func(line string) {
 			if strings.Contains(line, "purged") && strings.Contains(line, "type=postrider.saga.timer") {
 				timers.Add(1)
@@ -103,8 +102,9 @@ func removed[Tx any](w *world[Tx]) {
 		}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	s := w.register(define(reserveStep()))
-	var reply postrider.Message
+	var reply, timer postrider.Message
 	w.tamper("postrider.saga.reply", func(m *postrider.Message) { reply = *m })
+	w.tamper("postrider.saga.timer", func(m *postrider.Message) { timer = *m })
 	w.runEngine()
 	w.runParticipants()
 	w.start(s, order{ID: "42"})
@@ -116,11 +116,13 @@ func removed[Tx any](w *world[Tx]) {
 		return errors.Is(err, saga.ErrNotFound)
 	})
 	w.mu.Lock()
-	late := reply
+	late := []*postrider.Message{new(reply), new(timer)}
 	w.mu.Unlock()
-	late.ID = ""
+	for _, m := range late {
+		m.ID, m.DeliverAt, m.DeliverAfter = "", time.Time{}, 0
+	}
 	w.inTx(func(ctx context.Context, tx Tx) error {
-		_, err := w.box.Publish(ctx, tx, &late)
+		_, err := w.box.Publish(ctx, tx, late...)
 		return err
 	})
 	if reason := w.dead("engine"); reason != saga.ReasonNotFound {

@@ -63,7 +63,9 @@ func TestPagesAreReadByAnIndex(t *testing.T) {
 	plans, err := b.ExplainPages(ctx, "view")
 	must(t, err)
 	for i, index := range []string{"postrider_held_since", "postrider_parked_due"} {
-		if plan := plans[i]; !strings.Contains(plan, "Index Scan using "+index) || strings.Contains(plan, "Sort Method") || strings.Contains(plan, "Seq Scan") {
+		plan := plans[i]
+		scans := strings.Contains(plan, "Seq Scan on postrider_held ") || strings.Contains(plan, "Seq Scan on postrider_parked ")
+		if !strings.Contains(plan, "Index Scan using "+index) || strings.Contains(plan, "Sort Method") || scans {
 			t.Errorf("a page is not read by %s:\n%s", index, plan)
 		}
 	}
