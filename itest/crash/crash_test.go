@@ -35,11 +35,11 @@ func TestCrash(t *testing.T) {
 		{"the second process left", func() { w.stopRelay(second) }},
 		{"the relay was killed a third time", func() { w.killRelay(relay); relay = w.startRelay() }},
 	}
-	w.awaitDelivery("the start")
+	w.awaitDelivery(load, "the start")
 	for i, d := range disturbances {
 		<-time.After(time.Until(began.Add(duration * time.Duration(i+1) / time.Duration(len(disturbances)+1))))
 		d.do()
-		w.awaitDelivery(d.name)
+		w.awaitDelivery(load, d.name)
 	}
 	w.stopLoad(load)
 	w.commit(open)

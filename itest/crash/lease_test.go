@@ -23,7 +23,7 @@ func TestKilledHolderIsReplaced(t *testing.T) {
 	victim, survivor := w.startPair()
 	const duration = 5 * lease
 	load := w.startLoad(duration, 300)
-	w.awaitDelivery("the start")
+	w.awaitDelivery(load, "the start")
 
 	orphaned := w.heldBy(victim)
 	killed := time.Now()
@@ -72,7 +72,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	paused, other := w.startPair()
 	const duration = 3 * lease
 	load := w.startLoad(duration, 500)
-	w.awaitDelivery("the start")
+	w.awaitDelivery(load, "the start")
 	// Pause the broker briefly, so that messages are in flight when the process is stopped.
 	w.signal(w.broker.Process, syscall.SIGSTOP)
 	<-time.After(500 * time.Millisecond)

@@ -186,13 +186,13 @@ func TestCrashMySQL(t *testing.T) {
 	}
 	began := time.Now()
 	load := w.startSlap(duration)
-	w.awaitDelivery("the start")
+	w.awaitDelivery(load, "the start")
 	const kills = 3
 	for i := range kills {
 		<-time.After(time.Until(began.Add(duration * time.Duration(i+1) / (kills + 1))))
 		w.killRelay(relay)
 		relay = w.startRelay()
-		w.awaitDelivery("a kill of the relay")
+		w.awaitDelivery(load, "a kill of the relay")
 	}
 	w.awaitLoad(load, duration)
 	if err := open.Commit(); err != nil {

@@ -23,7 +23,7 @@ func TestRollingUpdate(t *testing.T) {
 	duration := loadTime(t, 15*time.Second)
 	old := []pod{w.startPod()}
 	load := w.startLoad(duration, 300)
-	w.awaitDelivery("the start")
+	w.awaitDelivery(load, "the start")
 	old = append(old, w.startPod(), w.startPod())
 	w.await("three processes share the partitions", func() bool { return w.holders() == 3 })
 

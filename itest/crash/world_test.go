@@ -294,9 +294,17 @@ func (w *world) await(what string, holds func() bool) {
 	}
 }
 
-// awaitDelivery waits until the stream has grown: messages flow.
-func (w *world) awaitDelivery(after string) {
+// awaitDelivery waits until the stream has grown, which shows that messages flow, or until there is no load any more: on a busy machine, it may
+// end before this process has looked.
+func (w *world) awaitDelivery(load *process.Process, after string) {
 	w.t.Helper()
 	before := w.stored()
-	w.await("messages flow after "+after, func() bool { return w.stored() > before })
+	w.await("messages flow after "+after, func() bool {
+		select {
+		case <-load.Done():
+			return true
+		default:
+			return w.stored() > before
+		}
+	})
 }

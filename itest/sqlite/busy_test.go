@@ -330,7 +330,7 @@ func TestManyHandlesTakeLeasesOnce(t *testing.T) {
 	holders := make(map[int]string)
 	var wg sync.WaitGroup
 	for i := range 4 {
-		s := newStore(t, f.open(t, ""), sqlite.Config{})
+		s := newStore(t, f.open(t, ""), sqlite.Config{BusyTimeout: time.Minute})
 		wg.Go(func() {
 			for p := range 16 {
 				leases, err := s.Acquire(t.Context(), "r", store.Owner{ID: fmt.Sprint(i)}, store.AcquireRequest{
