@@ -272,7 +272,7 @@ func (m *txModel[Tx]) operate(rng *rand.Rand, over <-chan struct{}) {
 
 // verdict compares the result of a history with the guarantees.
 func (m *txModel[Tx]) outcome() {
-	died, discarded := m.fates()
+	left, discarded := m.fates(m.cfg.OnDead)
 	times, at := make(map[string]int), make(map[string]int)
 	for i, id := range m.effects() {
 		times[id]++
@@ -290,8 +290,8 @@ func (m *txModel[Tx]) outcome() {
 			if times[id] != want {
 				m.t.Errorf("message %s has had its effect %d times, want %d", id, times[id], want)
 			}
-			if key == "" || died[id] || m.delayed[id] {
-				continue // a dead-lettered message left the order of its key
+			if key == "" || left[id] || discarded[id] || m.delayed[id] {
+				continue
 			}
 			if last != "" && at[id] < at[last] {
 				m.t.Errorf("out of order: message %s had its effect before %s", id, last)

@@ -29,13 +29,14 @@ const (
 //
 //   - The broker loses acknowledgements, redelivers, reorders (a queue), moves messages to another process, or is
 //     unavailable.
-//   - Messages are published twice.
+//   - Messages are published twice, or are no messages.
 //   - Processes stop, are killed, and lose the database or its responses.
 //   - Handlers fail in every way they can.
 //   - Operators intervene.
 //
 // When the faults stop, every message must have had its effect once, or an operator must have discarded it and it must
-// have had none; and the effects of a key are in order, if the source keeps it.
+// have had none; and the effects of a key are in order, if the source keeps it. With relay.HoldKey dead letters are in that order too,
+// unless an operator has moved them there.
 //
 // A failed history prints its seed. The same seed makes the same decisions; the interleaving of goroutines may differ.
 func Model[Tx any](t *testing.T, h Harness[Tx]) { h.histories(t, h.history) }
@@ -251,12 +252,16 @@ func (m *model[Tx]) produce(rng *rand.Rand) {
 		for range 1 + rng.IntN(4) {
 			key := []string{"a", "b", "c", ""}[rng.IntN(4)]
 			msg := m.message(key)
-			m.deliver(msg)
-			sent = append(sent, msg)
+			if rng.IntN(8) == 0 {
+				m.broker.Poison(msg)
+			} else {
+				m.deliver(msg)
+				sent = append(sent, msg)
+			}
 			m.mu.Lock()
 			m.order[key] = append(m.order[key], msg.ID)
 			m.mu.Unlock()
-			if rng.IntN(10) == 0 {
+			if len(sent) > 0 && rng.IntN(10) == 0 {
 				m.deliver(sent[rng.IntN(len(sent))])
 			}
 		}
@@ -301,21 +306,24 @@ func (m *model[Tx]) processes(rng *rand.Rand, over <-chan struct{}) {
 	}
 }
 
-// fates returns the messages that were ever dead-lettered, and those that were discarded.
-func (w *world[Tx]) fates() (died, discarded map[string]bool) {
-	died, discarded = make(map[string]bool), make(map[string]bool)
+// fates returns the messages that left the order of their key, because they were ever dead-lettered without holding it, and those that
+// were discarded.
+func (w *world[Tx]) fates(onDead relay.OnDead) (left, discarded map[string]bool) {
+	left, discarded = make(map[string]bool), make(map[string]bool)
 	for _, l := range w.deadLetters(store.DeadAny) {
-		died[l.Message.ID] = true
+		if onDead != relay.HoldKey || l.Reason == decided || w.emptied[l.Message.Key] {
+			left[l.Message.ID] = true // even if it was redriven
+		}
 		if l.State == store.DeadDiscarded {
 			discarded[l.Message.ID] = true
 		}
 	}
-	return died, discarded
+	return left, discarded
 }
 
 // verdict compares the result of a history with the guarantees.
 func (m *model[Tx]) outcome() {
-	died, discarded := m.fates()
+	left, discarded := m.fates(m.s.cfg.OnDead)
 	times, at := make(map[string]int), make(map[string]int)
 	for i, id := range m.effects() {
 		times[id]++
@@ -331,8 +339,8 @@ func (m *model[Tx]) outcome() {
 			if times[id] != want {
 				m.t.Errorf("message %s has had its effect %d times, want %d", id, times[id], want)
 			}
-			if m.s.queue || key == "" || died[id] {
-				continue // a dead-lettered message left the order of its key, even if it was redriven
+			if m.s.queue || key == "" || left[id] || discarded[id] {
+				continue
 			}
 			if last != "" && at[id] < at[last] {
 				m.t.Errorf("out of order: message %s had its effect before %s", id, last)

@@ -65,7 +65,11 @@ func (w *world[Tx]) intervene(rng *rand.Rand) {
 		case 0:
 			_ = w.decide(h.Key, store.VerbSkip)
 		case 1:
-			_ = w.decide(h.Key, [2]store.Verb{store.VerbDead, store.VerbDeadAll}[rng.IntN(2)])
+			verb := [2]store.Verb{store.VerbDead, store.VerbDeadAll}[rng.IntN(2)]
+			if verb == store.VerbDeadAll {
+				w.emptied[h.Key] = true
+			}
+			_ = w.decide(h.Key, verb)
 		case 2, 3:
 			_ = w.decide(h.Key, store.VerbRetry)
 		}

@@ -48,12 +48,14 @@ type world[Tx any] struct {
 	made   int
 	killed sync.WaitGroup // goroutines and settlements that outlive their process
 	log    postrider.Log  // what a process reads without a group
+	// emptied has the keys all of whose messages an operator has moved to the dead letters.
+	emptied map[string]bool
 }
 
 func newWorld[Tx any](t testing.TB, h Harness[Tx]) *world[Tx] {
 	ctx := context.WithoutCancel(t.Context()) // processes are stopped in cleanups
 	began := time.Now()
-	w := &world[Tx]{t: t, ctx: ctx, h: h, store: h.Open(t)}
+	w := &world[Tx]{t: t, ctx: ctx, h: h, store: h.Open(t), emptied: make(map[string]bool)}
 	w.opened = time.Since(began)
 	var err error
 	w.outbox, err = outbox.New(w.store, outbox.Config{Source: "inboxtest"})
@@ -153,11 +155,14 @@ func (w *world[Tx]) effect(ctx context.Context, tx Tx, m *postrider.Message) err
 	return err
 }
 
+// decided is the reason of operators' decisions.
+const decided = "decided"
+
 // decide applies an operator's decision to a held key.
 func (w *world[Tx]) decide(key string, verb store.Verb) error {
 	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
-	_, err := held.Decide(ctx, w.store, store.Decision{Relay: consumer, Key: key, Verb: verb, By: "olga", Reason: "decided"})
+	_, err := held.Decide(ctx, w.store, store.Decision{Relay: consumer, Key: key, Verb: verb, By: "olga", Reason: decided})
 	return err
 }
 
