@@ -56,7 +56,7 @@ func TestRelaysAreWokenForWhatIsThere(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
 		time.Sleep(time.Minute)
-		woken, unsubscribe := s.Subscribe()
+		woken, unsubscribe := s.Subscribe(nil)
 		defer unsubscribe()
 		for i, step := range []struct {
 			messageType string

@@ -120,13 +120,17 @@ func (w *waiters) ending(ctx context.Context, id string) {
 	w.mu.Lock()
 	waited := len(w.byID[id]) > 0
 	w.mu.Unlock()
-	if waited && !signal.WakeAfter(ctx, w) {
+	switch after := signal.AfterOf(ctx); {
+	case !waited:
+	case after != nil:
+		after.Add(w)
+	default:
 		w.Wake()
 	}
 }
 
 // Wake implements signal.Waker: it has the database asked.
-func (w *waiters) Wake() {
+func (w *waiters) Wake(...string) {
 	select {
 	case w.soon <- struct{}{}:
 	default:
