@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// After are those to wake once a transaction has committed, because something was published in it. Whoever ends the transaction gives it to
-// those who publish in it, in their context.
+// After are those to wake once a transaction has committed, because of something that was done in it. Whoever ends the transaction gives it
+// to those who work in it, in their context. Work that may be undone alone, in a savepoint, has an After of its own (Join).
 type After struct {
 	mu  sync.Mutex
 	all map[Waker][]string // topics, nil for all
@@ -52,6 +52,19 @@ func (a *After) Add(w Waker, topics ...string) {
 		had = nil
 	}
 	a.all[w] = had
+}
+
+// Join has those of a woken after the transaction of ctx, to which they belong, too.
+func (a *After) Join(ctx context.Context) {
+	outer := AfterOf(ctx)
+	if outer == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for w, topics := range a.all {
+		outer.Add(w, topics...)
+	}
 }
 
 // Wake wakes them all.

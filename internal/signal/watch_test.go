@@ -133,8 +133,12 @@ func TestAfter(t *testing.T) {
 	for i := range 100 {
 		after.Add(many, strconv.Itoa(i))
 	}
+	var inner signal.After // of a savepoint
+	inner.Add(some, "c")
+	inner.Join(a.Within(t.Context()))
+	inner.Join(t.Context())
 	a.Wake()
-	if some.all != 0 || !maps.Equal(some.woken, counted{"a": 1, "b": 1}) {
+	if some.all != 0 || !maps.Equal(some.woken, counted{"a": 1, "b": 1, "c": 1}) {
 		t.Errorf("with topics: %+v", some)
 	}
 	for what, w := range map[string]*waker{"a call without a topic": all, "many topics": many} {
