@@ -8,6 +8,7 @@ import (
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/internal/protect"
+	signals "github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/store"
 )
@@ -145,9 +146,13 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ende
 	case together:
 		err = handle(ctx, t.tx)
 	case separate:
-		err = t.store.Savepoint(ctx, t.tx, func(ctx context.Context, tx Tx) error {
+		var published signals.After
+		err = t.store.Savepoint(published.Within(ctx), t.tx, func(ctx context.Context, tx Tx) error {
 			return safely(func() error { return handle(ctx, tx) })
 		})
+		if err == nil {
+			published.Join(ctx)
+		}
 	default:
 		err = safely(func() error { return handle(ctx, t.tx) })
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/signal"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/store/memory"
 )
@@ -56,7 +57,7 @@ func TestRelaysAreWokenForWhatIsThere(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
 		time.Sleep(time.Minute)
-		woken, unsubscribe := s.Subscribe()
+		woken, unsubscribe := s.Subscribe(nil)
 		defer unsubscribe()
 		for i, step := range []struct {
 			messageType string
@@ -76,6 +77,57 @@ func TestRelaysAreWokenForWhatIsThere(t *testing.T) {
 			if signaled != step.wakes || handled != i+1 {
 				t.Errorf("message %d, %s: relays were woken: %t, want %t; %d messages handled", i, step.messageType, signaled, step.wakes, handled)
 			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type wakes struct{ woken int }
+
+func (w *wakes) Wake(...string) { w.woken++ }
+
+// TestNobodyIsWokenForWhatWasUndone: what a handler leaves to be done after the commit is not done if its savepoint was rolled back, though the
+// transaction commits.
+func TestNobodyIsWokenForWhatWasUndone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, broker := memory.New(memory.Config{}), newBroker(t)
+		in, inErr := inbox.New(s)
+		source, sourceErr := broker.Subscriber(memorybroker.SubscriberConfig{Topics: []string{"t"}})
+		if err := errors.Join(inErr, sourceErr); err != nil {
+			t.Fatal(err)
+		}
+		c, err := inbox.NewConsumer(in, source, inbox.ConsumerConfig{Name: "view"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		undone, kept := new(wakes), new(wakes)
+		var msgs []*postrider.Message
+		for messageType, end := range map[string]error{"fails": postrider.Snooze(24 * time.Hour), "works": nil} {
+			if err := c.HandleFunc(messageType, func(ctx context.Context, _ *memory.Tx, _ *postrider.Message) error {
+				w := kept
+				if end != nil {
+					w = undone
+				}
+				signal.AfterOf(ctx).Add(w)
+				return end
+			}); err != nil {
+				t.Fatal(err)
+			}
+			msgs = append(msgs, &postrider.Message{ID: postrider.NewID(), Type: messageType, Topic: "t", Source: "test", Time: time.Now(), Payload: []byte("{}")})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		if err := errors.Join(broker.Publish(ctx, msgs)...); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if undone.woken != 0 || kept.woken != 1 {
+			t.Errorf("woken %d times for what was undone and %d times for what was kept, want 0 and 1", undone.woken, kept.woken)
 		}
 		stop()
 		if err := <-ended; err != nil {

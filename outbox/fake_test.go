@@ -118,7 +118,7 @@ func (s *fakeStore) Published(ctx context.Context, t fakeTx) ([]*postrider.Messa
 	return t.(*tx).msgs, nil
 }
 
-func (s *fakeStore) Wake() {
+func (s *fakeStore) Wake(...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakes++

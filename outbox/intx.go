@@ -151,7 +151,11 @@ type transactionKey[Tx any] struct{ outbox *Outbox[Tx] }
 
 // track records messages that were written in a transaction of InTx or Track.
 func (o *Outbox[Tx]) track(ctx context.Context, tx Tx, msgs []*postrider.Message, withPayload bool) {
-	signal.WakeAfter(ctx, o)
+	if after := signal.AfterOf(ctx); after != nil {
+		for _, m := range msgs {
+			after.Add(o, m.Topic)
+		}
+	}
 	t, ok := ctx.Value(transactionKey[Tx]{o}).(*transaction[Tx])
 	if !ok {
 		return

@@ -162,9 +162,9 @@ func (o *Outbox[Tx]) publishChunk(ctx context.Context, tx Tx, p *preparation[Tx]
 	return len(ready), nil
 }
 
-// Wake tells relays that messages were committed. Call it after committing your own transaction; InTx calls it for you.
-// It never blocks.
-func (o *Outbox[Tx]) Wake() { o.store.Wake() }
+// Wake tells relays that messages were committed: those that take one of the topics, or all relays if no topic is given. Call it after
+// committing your own transaction; InTx calls it for you. It never blocks.
+func (o *Outbox[Tx]) Wake(topics ...string) { o.store.Wake(topics...) }
 
 func (o *Outbox[Tx]) insert(ctx context.Context, tx Tx, msgs []*postrider.Message) error {
 	if len(msgs) == 0 {

@@ -347,7 +347,7 @@ func (nothing) Rollback(context.Context, *int) error                            
 func (nothing) Insert(context.Context, *int, []*postrider.Message) error          { return nil }
 func (nothing) Written(_ context.Context, _ *int, ids []string) ([]string, error) { return ids, nil }
 func (nothing) Published(context.Context, *int) ([]*postrider.Message, error)     { return nil, nil }
-func (nothing) Wake()                                                             {}
+func (nothing) Wake(...string)                                                    {}
 
 type spanKey struct{}
 

@@ -45,7 +45,7 @@ func (*endless) Leave(context.Context, string, store.Owner) error        { retur
 func (*endless) FindHeld(context.Context, string, []store.LeaseRef, []string) (store.FoundHeld, error) {
 	return store.FoundHeld{}, nil
 }
-func (*endless) Subscribe() (<-chan struct{}, func()) { return nil, func() {} }
+func (*endless) Subscribe(func(string) bool) (<-chan struct{}, func()) { return nil, func() {} }
 func (*endless) Due(context.Context, string, store.DueRequest) (store.DueResult, error) {
 	return store.DueResult{Next: -1}, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // dueLoop reads parked messages when they are due.
 func (r *Relay) dueLoop(ctx context.Context) {
-	woken, end := r.store.Subscribe()
+	woken, end := r.store.Subscribe(nil)
 	defer end()
 	var failing outage
 	for {

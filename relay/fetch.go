@@ -16,7 +16,7 @@ import (
 // fetchLoop reads fresh messages: when woken (see pace), when there is more, and otherwise after a wait that doubles from
 // PollMin to PollMax while nothing is found.
 func (r *Relay) fetchLoop(ctx context.Context) {
-	woken, end := r.store.Subscribe()
+	woken, end := r.store.Subscribe(r.wakesFor)
 	defer end()
 	wait := r.cfg.PollMin
 	timer := time.NewTimer(wait)

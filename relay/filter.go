@@ -29,6 +29,27 @@ func (p *partition) setFilter(f store.TopicFilter, own []string) {
 	p.topics, p.elsewhere = f.Topics, f.Elsewhere
 }
 
+// wakesFor reports whether the relay is to read the log for a message of a topic. It is called by whoever publishes.
+func (r *Relay) wakesFor(topic string) bool {
+	patterns := r.awaited.Load()
+	return patterns == nil || store.MatchTopics(*patterns, topic)
+}
+
+// await sets what wakesFor answers: the topics of all partitions, whose filters differ for a moment when another one comes into effect.
+func (r *Relay) await() {
+	var patterns []string
+	for _, p := range r.partitions {
+		if len(p.topics) == 0 {
+			r.awaited.Store(nil)
+			return
+		}
+		patterns = append(patterns, p.topics...)
+	}
+	slices.Sort(patterns)
+	patterns = slices.Compact(patterns)
+	r.awaited.Store(&patterns)
+}
+
 // takes reports whether the relay takes messages of a topic, by the filter in effect.
 func (p *partition) takes(topic string) bool {
 	return len(p.topics) == 0 || store.MatchTopics(p.topics, topic)

@@ -25,7 +25,9 @@ func newRemote(s *memory.Store) remote {
 	return remote{s, new(signal.Broadcast), new(atomic.Int64), new(atomic.Int64)}
 }
 
-func (r remote) Subscribe() (<-chan struct{}, func()) { return r.wake.Subscribe() }
+func (r remote) Subscribe(takes func(topic string) bool) (<-chan struct{}, func()) {
+	return r.wake.Subscribe(takes)
+}
 
 func (r remote) Listen(ctx context.Context) error {
 	r.wake.Alone(ctx, func() {

@@ -138,6 +138,7 @@ func (r *Relay) renewed(view store.View, asked time.Time) (free []int, surplus i
 			r.leaseLost(p)
 		}
 	}
+	r.await()
 	if r.life.Err() != nil {
 		return nil, 0, stray
 	}

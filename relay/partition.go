@@ -36,6 +36,7 @@ func (r *Relay) hold(l *store.Lease, asked time.Time) {
 	p.setFilter(l.Filter, r.cfg.Topics)
 	r.extend(p, asked)
 	r.partitions[l.Partition] = p
+	r.await()
 }
 
 // item is one message in memory.

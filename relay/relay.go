@@ -43,6 +43,7 @@ type Relay struct {
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
 	observer   atomic.Pointer[observe.Relay]
+	awaited    atomic.Pointer[[]string] // see wakesFor
 	lifecycle
 	wakes
 

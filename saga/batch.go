@@ -220,10 +220,14 @@ func (b *batch[Tx]) write(ctx context.Context) error {
 	}); err != nil {
 		return storeError{err}
 	}
-	for _, t := range b.made {
-		if t.after.State.Ended != "" {
-			b.waiters.ending(ctx, t.identity.ID)
+	for i, in := range b.changed {
+		if c := &changes[i]; c.Status.Ended() {
+			ended := in.SagaInstance
+			ended.SagaCondition, ended.SagaBody, ended.Rev = c.SagaCondition, c.SagaBody, c.Rev
+			b.waiters.ending(ctx, &ended)
 		}
+	}
+	for _, t := range b.made {
 		b.observe(t)
 	}
 	b.changed, b.msgs, b.timers, b.made = nil, nil, nil, nil

@@ -138,20 +138,24 @@ func get[D any](ctx context.Context, reader store.SagaReader, id string) (Result
 	if err != nil {
 		return Result[D]{}, err
 	}
+	return resultOf[D](&in)
+}
+
+func resultOf[D any](in *store.SagaInstance) (Result[D], error) {
 	r := Result[D]{ID: in.ID, Status: in.Status, Rev: in.Rev}
 	var state machine.State
 	if err := json.Unmarshal(in.State, &state); err != nil {
-		return r, fmt.Errorf("read the state of instance %s: %w", id, err)
+		return r, fmt.Errorf("read the state of instance %s: %w", in.ID, err)
 	}
 	r.Cause, r.Waiting = state.Cause, state.Waiting()
 	if err := json.NewDecoder(bytes.NewReader(in.Data)).Decode(&r.Data); err != nil {
-		return r, fmt.Errorf("read the data of instance %s: %w", id, err)
+		return r, fmt.Errorf("read the data of instance %s: %w", in.ID, err)
 	}
 	return r, nil
 }
 
 // Wait waits until the instance with an ID has ended, and returns it. Until then, one statement per Config.WaitInterval asks for
-// all instances that this process waits for. Errors: ErrPending, with the instance as it is, if ctx ends before; ErrNotFound; those
+// all instances that this process waits for. An end that is committed in this process takes none. Errors: ErrPending, with the instance as it is, if ctx ends before; ErrNotFound; those
 // of the store.
 func (s *Saga[Tx, D]) Wait(ctx context.Context, id string) (Result[D], error) {
 	return wait[D](ctx, s.engine, id)
@@ -163,10 +167,13 @@ func (e *Engine[Tx]) Wait(ctx context.Context, id string) (Result[json.RawMessag
 }
 
 func wait[D, Tx any](ctx context.Context, e *Engine[Tx], id string) (Result[D], error) {
-	if err := e.waiters.wait(ctx, id); err != nil {
-		if ctx.Err() == nil {
-			return Result[D]{}, err
-		}
+	in, err := e.waiters.wait(ctx, id)
+	switch {
+	case in != nil:
+		return resultOf[D](in)
+	case err != nil && ctx.Err() == nil:
+		return Result[D]{}, err
+	case err != nil:
 		r, showErr := get[D](context.WithoutCancel(ctx), e.store, id)
 		if showErr != nil {
 			return r, showErr

@@ -16,43 +16,45 @@ type waiters struct {
 	interval time.Duration
 	// turn holds one value: whoever takes it asks until its own wait is over, and puts it back.
 	turn chan struct{}
-	// soon gets a value when an instance that is waited for has ended in this process, or is about to.
-	soon chan struct{}
 
 	mu   sync.Mutex
-	byID map[string]map[chan error]struct{}
+	byID map[string]map[chan ended]struct{}
+}
+
+// ended is how a wait ends: with the instance, unless it must be read, or an error.
+type ended struct {
+	in  *store.SagaInstance
+	err error
 }
 
 func (w *waiters) init(reader store.SagaReader, interval time.Duration) {
-	w.reader, w.interval, w.byID = reader, interval, make(map[string]map[chan error]struct{})
-	w.turn, w.soon = make(chan struct{}, 1), make(chan struct{}, 1)
+	w.reader, w.interval, w.byID = reader, interval, make(map[string]map[chan ended]struct{})
+	w.turn = make(chan struct{}, 1)
 	w.turn <- struct{}{}
 }
 
-// wait returns when an instance has ended. Errors: that of ctx; ErrNotFound; those of the store.
-func (w *waiters) wait(ctx context.Context, id string) error {
-	ended := w.add(id)
-	defer w.remove(id, ended)
+// wait returns when an instance has ended, with the instance if this process has it. Errors: that of ctx; ErrNotFound; those of the store.
+func (w *waiters) wait(ctx context.Context, id string) (*store.SagaInstance, error) {
+	told := w.add(id)
+	defer w.remove(id, told)
 	select {
-	case err := <-ended:
-		return err
+	case e := <-told:
+		return e.in, e.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	case <-w.turn:
 	}
 	defer func() { w.turn <- struct{}{} }()
-	for wait := w.interval; ; wait = min(2*wait, w.interval) {
+	for {
 		if err := w.ask(ctx); err != nil {
-			return err
+			return nil, err
 		}
 		select {
-		case err := <-ended:
-			return err
+		case e := <-told:
+			return e.in, e.err
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.soon:
-			wait = time.Millisecond / 2 // its commit may take a moment
-		case <-time.After(wait):
+			return nil, ctx.Err()
+		case <-time.After(w.interval):
 		}
 	}
 }
@@ -73,29 +75,29 @@ func (w *waiters) ask(ctx context.Context) error {
 	for _, in := range found {
 		exists[in.ID] = true
 		if in.Status.Ended() {
-			w.tell(in.ID, nil)
+			w.tell(in.ID, ended{})
 		}
 	}
 	for _, id := range ids {
 		if !exists[id] {
-			w.tell(id, fmt.Errorf("instance %s: %w", id, ErrNotFound))
+			w.tell(id, ended{err: fmt.Errorf("instance %s: %w", id, ErrNotFound)})
 		}
 	}
 	return nil
 }
 
-func (w *waiters) add(id string) chan error {
+func (w *waiters) add(id string) chan ended {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := make(chan error, 1)
+	c := make(chan ended, 1)
 	if w.byID[id] == nil {
-		w.byID[id] = make(map[chan error]struct{})
+		w.byID[id] = make(map[chan ended]struct{})
 	}
 	w.byID[id][c] = struct{}{}
 	return c
 }
 
-func (w *waiters) remove(id string, c chan error) {
+func (w *waiters) remove(id string, c chan ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byID[id], c)
@@ -104,31 +106,29 @@ func (w *waiters) remove(id string, c chan error) {
 	}
 }
 
-func (w *waiters) tell(id string, err error) {
+func (w *waiters) tell(id string, e ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.byID[id] {
 		select {
-		case c <- err:
+		case c <- e:
 		default: // told already
 		}
 	}
 }
 
-// ending says that an instance ends if the transaction of ctx commits.
-func (w *waiters) ending(ctx context.Context, id string) {
-	w.mu.Lock()
-	waited := len(w.byID[id]) > 0
-	w.mu.Unlock()
-	if waited && !signal.WakeAfter(ctx, w) {
-		w.Wake()
+// ending has those who wait for an instance told that it has ended, and how, once the transaction of ctx has committed.
+func (w *waiters) ending(ctx context.Context, in *store.SagaInstance) {
+	if after := signal.AfterOf(ctx); after != nil { // without, they find it by asking
+		after.Add(ending{w, in})
 	}
 }
 
-// Wake implements signal.Waker: it has the database asked.
-func (w *waiters) Wake() {
-	select {
-	case w.soon <- struct{}{}:
-	default:
-	}
+// ending is an instance that has ended if its transaction has committed.
+type ending struct {
+	waiters *waiters
+	in      *store.SagaInstance
 }
+
+// Wake implements signal.Waker.
+func (e ending) Wake(...string) { e.waiters.tell(e.in.ID, ended{in: e.in}) }

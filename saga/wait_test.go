@@ -2,6 +2,9 @@ package saga
 
 import (
 	"context"
+	"reflect"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +16,21 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// slowCommits is a store on which commits of handlers take five seconds.
+// slowCommits is a store on which commits of handlers take five seconds. It counts what asks for instances.
 type slowCommits struct {
 	*memory.Store
 	committed time.Time // when the last one ended
+	asked     atomic.Int64
+}
+
+func (s *slowCommits) SagasByID(ctx context.Context, ids []string) ([]store.SagaSummary, error) {
+	s.asked.Add(1)
+	return s.Store.SagasByID(ctx, ids)
+}
+
+func (s *slowCommits) ShowSaga(ctx context.Context, id string) (store.SagaInstance, error) {
+	s.asked.Add(1)
+	return s.Store.ShowSaga(ctx, id)
 }
 
 func (s *slowCommits) CommitSettled(ctx context.Context, tx *memory.Tx, relay string, st store.Settlement) ([]string, error) {
@@ -26,8 +40,8 @@ func (s *slowCommits) CommitSettled(ctx context.Context, tx *memory.Tx, relay st
 	return released, err
 }
 
-// TestWaitEndsWithTheCommit: Wait returns when the transaction commits that ends the instance. It neither waits for the next poll nor, woken
-// before the commit, asks in vain until a later one.
+// TestWaitEndsWithTheCommit: Wait returns when the transaction commits that ends the instance, neither before it nor at the next poll, and
+// with the instance as it is in the database, which it does not ask again: once, when the first caller begins to wait.
 func TestWaitEndsWithTheCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,9 +71,27 @@ func TestWaitEndsWithTheCommit(t *testing.T) {
 			return err
 		})
 		must(err)
-		ended, err := orders.Wait(ctx, "42")
-		if late := time.Since(s.committed); err != nil || ended.Status != Completed || late > 0 {
-			t.Errorf("Wait returned %s after the commit: %+v, %v", late, ended, err)
+		var all sync.WaitGroup
+		results := make([]Result[keyed], 10)
+		for i := range results {
+			all.Go(func() {
+				ended, err := orders.Wait(ctx, "42")
+				if late := time.Since(s.committed); err != nil || ended.Status != Completed || late > 0 {
+					t.Errorf("Wait returned %s after the commit: %+v, %v", late, ended, err)
+				}
+				results[i] = ended
+			})
+		}
+		all.Wait()
+		if n := s.asked.Load(); n != 1 {
+			t.Errorf("%d callers asked the database %d times, want once", len(results), n)
+		}
+		now, err := orders.Get(ctx, "42")
+		must(err)
+		for _, r := range results {
+			if !reflect.DeepEqual(r, now) {
+				t.Errorf("Wait returned %+v, and the database has %+v", r, now)
+			}
 		}
 		cancel()
 		must(<-done)

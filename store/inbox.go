@@ -40,8 +40,8 @@ type Transactor[Tx any] interface {
 	// because others work on the same rows: a deadlock, a serialization failure, or a lock timeout.
 	Conflicted(err error) bool
 	// Wake tells relays that something was committed, e.g. messages that a handler published: those in this process at
-	// once, those in other processes if the store is configured for it. It never blocks.
-	Wake()
+	// once, those in other processes if the store is configured for it. The topics are as for Outbox.Wake. It never blocks.
+	Wake(topics ...string)
 }
 
 // BeginBatcher is optional for an Inbox: it begins a transaction together with its first steps, in one round

@@ -37,9 +37,10 @@ type Log interface {
 	// is not there.
 	Settle(ctx context.Context, relay string, settlements []Settlement) (Settled, error)
 	// Subscribe returns a channel that receives a coalesced signal when messages may have been committed or parked messages
-	// have become due, as far as this process can tell. Polling must find everything without it. The returned function ends the
-	// subscription.
-	Subscribe() (<-chan struct{}, func())
+	// have become due, as far as this process can tell. Messages of which it is known that takes reports false for all their topics need
+	// no signal; nil takes all. Whoever calls Wake runs takes, which must neither wait nor call the store. Polling must find everything
+	// without it. The returned function ends the subscription.
+	Subscribe(takes func(topic string) bool) (<-chan struct{}, func())
 }
 
 // Cursor is a relay's progress in one partition. Its meaning belongs to the store; a relay only knows that a batch's Next

@@ -25,8 +25,9 @@ type Outbox[Tx any] interface {
 	// ErrNoTransaction for a nil or finished transaction.
 	Published(ctx context.Context, tx Tx) ([]*postrider.Message, error)
 	// Wake tells relays that messages were committed: those in this process at once, those in other processes if the
-	// store is configured for it. It never blocks.
-	Wake()
+	// store is configured for it. Relays of this process that take none of the topics need not be told; without topics, all are. It never
+	// blocks.
+	Wake(topics ...string)
 }
 
 // TxPipeliner is a store that saves InTx round trips.

@@ -16,8 +16,8 @@ type Records interface {
 	// MarkCauses stores the Fingerprint of up to 1,000 of the newest causes that do not have it yet, for filters and counts by it, and
 	// reports whether there may be more of them.
 	MarkCauses(ctx context.Context) (more bool, err error)
-	// Wake signals to the relays of this process that messages may be due.
-	Wake()
+	// Wake signals to the relays of this process that messages may be due. The topics are as for Outbox.Wake.
+	Wake(topics ...string)
 }
 
 // Operation says what a call of View or Change is for: Method names the method of deadletter.Store, held.Store and the like, and

@@ -154,9 +154,9 @@ func Wait(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
 // Woken subscribes to the wake-ups of a store that has them; the returned function ends the subscription.
 func Woken(store any) (<-chan struct{}, func()) {
 	if w, ok := store.(interface {
-		Subscribe() (<-chan struct{}, func())
+		Subscribe(takes func(topic string) bool) (<-chan struct{}, func())
 	}); ok {
-		return w.Subscribe()
+		return w.Subscribe(nil)
 	}
 	return nil, func() {}
 }

@@ -3,6 +3,8 @@ package signal_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +18,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var b signal.Broadcast
-		woken, end := b.Subscribe()
+		woken, end := b.Subscribe(nil)
 		defer end()
 		ctx, cancel := context.WithCancel(t.Context())
 		var number, looks atomic.Int64
@@ -96,4 +98,52 @@ func TestAlone(t *testing.T) {
 		third()
 		expect(0, 3)
 	})
+}
+
+type counted map[string]int
+
+type waker struct {
+	woken counted
+	all   int
+}
+
+func (w *waker) Wake(topics ...string) {
+	if len(topics) == 0 {
+		w.all++
+	}
+	for _, t := range topics {
+		w.woken[t]++
+	}
+}
+
+// TestAfter: whoever is to be woken is woken once, for all topics together; for everybody if one call had no topic, or there are many.
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	if signal.AfterOf(t.Context()) != nil {
+		t.Error("a context without a transaction has an After")
+	}
+	var a signal.After
+	after := signal.AfterOf(a.Within(t.Context()))
+	some, all, many := &waker{woken: counted{}}, &waker{woken: counted{}}, &waker{woken: counted{}}
+	after.Add(some, "a")
+	after.Add(some, "b", "a")
+	after.Add(all, "a")
+	after.Add(all)
+	after.Add(all, "b")
+	for i := range 100 {
+		after.Add(many, strconv.Itoa(i))
+	}
+	var inner signal.After // of a savepoint
+	inner.Add(some, "c")
+	inner.Join(a.Within(t.Context()))
+	inner.Join(t.Context())
+	a.Wake()
+	if some.all != 0 || !maps.Equal(some.woken, counted{"a": 1, "b": 1, "c": 1}) {
+		t.Errorf("with topics: %+v", some)
+	}
+	for what, w := range map[string]*waker{"a call without a topic": all, "many topics": many} {
+		if w.all != 1 || len(w.woken) != 0 {
+			t.Errorf("%s: %+v, want everybody woken", what, w)
+		}
+	}
 }

@@ -19,7 +19,7 @@ type stores[Tx any] interface {
 	Commit(ctx context.Context, tx Tx) error
 	Written(ctx context.Context, tx Tx, ids []string) ([]string, error)
 	Published(ctx context.Context, tx Tx) ([]*postrider.Message, error)
-	Wake()
+	Wake(topics ...string)
 	store.StatusReader
 }
 

@@ -121,10 +121,12 @@ func open(cfg Config, db *database) *Store {
 }
 
 // Wake signals the subscribers of this Store.
-func (s *Store) Wake() { s.wake.Wake() }
+func (s *Store) Wake(topics ...string) { s.wake.Wake(topics...) }
 
 // Subscribe implements store.Log.
-func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
+func (s *Store) Subscribe(takes func(topic string) bool) (<-chan struct{}, func()) {
+	return s.wake.Subscribe(takes)
+}
 
 // Partitions implements store.Leases.
 func (s *Store) Partitions(ctx context.Context) (int, error) {

@@ -112,7 +112,7 @@ func (s *Store) number() int { return int(s.partitions.Load()) }
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
 // Wake implements store.Outbox: it signals the subscribers of this Store. Those in other processes find messages with Listen.
-func (s *Store) Wake() { s.wake.Wake() }
+func (s *Store) Wake(topics ...string) { s.wake.Wake(topics...) }
 
 // lastSequenceSQL is answered from the end of the primary key.
 const lastSequenceSQL = `SELECT COALESCE(MAX(seq), 0) FROM {prefix}log`
@@ -130,4 +130,6 @@ func (s *Store) Listen(ctx context.Context) error {
 }
 
 // Subscribe implements store.Log.
-func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
+func (s *Store) Subscribe(takes func(topic string) bool) (<-chan struct{}, func()) {
+	return s.wake.Subscribe(takes)
+}

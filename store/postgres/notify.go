@@ -11,16 +11,19 @@ import (
 	"time"
 )
 
-// Wake implements store.Outbox: it wakes relays of this process at once, and those of other processes that listen by a notification.
-func (s *Store) Wake() {
-	s.wake.Wake()
+// Wake implements store.Outbox: it wakes relays of this process at once, and those of other processes that listen by a notification,
+// which has no topic.
+func (s *Store) Wake(topics ...string) {
+	s.wake.Wake(topics...)
 	if s.notifier != nil {
 		s.notifier.wake()
 	}
 }
 
 // Subscribe implements store.Log.
-func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
+func (s *Store) Subscribe(takes func(topic string) bool) (<-chan struct{}, func()) {
+	return s.wake.Subscribe(takes)
+}
 
 // channel is the channel on which the processes of one outbox notify each other. The hash keeps its name within 63 bytes.
 func (n names) channel() string {

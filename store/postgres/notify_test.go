@@ -61,7 +61,7 @@ func (b *bundle) listener(t *testing.T, name string) (s *postgres.Store, woken <
 	t.Helper()
 	name = b.config.Schema + name
 	s = open(t, newPool(t, withParam(t, b.dsn, "application_name", name), 2), b.config)
-	woken, unsubscribe := s.Subscribe()
+	woken, unsubscribe := s.Subscribe(nil)
 	t.Cleanup(unsubscribe)
 	listening(t, s)
 	b.until(t, lockedSQL, b.config.Schema+".postrider_", name)
@@ -78,7 +78,7 @@ func (b *bundle) looked(t *testing.T, name string) {
 }
 
 // notified wakes until another process is woken: a publisher asks once a second who listens.
-func notified(t *testing.T, publisher interface{ Wake() }, woken <-chan struct{}) {
+func notified(t *testing.T, publisher interface{ Wake(topics ...string) }, woken <-chan struct{}) {
 	t.Helper()
 	for deadline := time.After(5 * time.Minute); ; {
 		publisher.Wake()
@@ -230,7 +230,7 @@ func TestListenOverPgBouncer(t *testing.T) {
 // findsWithoutNotifications publishes in SQL to a store that no notification reaches.
 func (b *bundle) findsWithoutNotifications(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	woken, unsubscribe := s.Subscribe()
+	woken, unsubscribe := s.Subscribe(nil)
 	defer unsubscribe()
 	ended := listening(t, s)
 	heard(t, woken, "the first look")

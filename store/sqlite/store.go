@@ -179,7 +179,7 @@ func (u *unions) stmt(ctx context.Context, s *Store, partitions int) (*sql.Stmt,
 func (s *Store) Partitions(context.Context) (int, error) { return s.number(), nil }
 
 // Wake implements store.Outbox: it signals the subscribers of this Store. Those in other processes find messages with Listen.
-func (s *Store) Wake() { s.wake.Wake() }
+func (s *Store) Wake(topics ...string) { s.wake.Wake(topics...) }
 
 // Listen implements store.Listener: it looks for new sequences.
 func (s *Store) Listen(ctx context.Context) error {
@@ -193,4 +193,6 @@ func (s *Store) Listen(ctx context.Context) error {
 }
 
 // Subscribe implements store.Log.
-func (s *Store) Subscribe() (<-chan struct{}, func()) { return s.wake.Subscribe() }
+func (s *Store) Subscribe(takes func(topic string) bool) (<-chan struct{}, func()) {
+	return s.wake.Subscribe(takes)
+}

@@ -332,7 +332,7 @@ func decisionsWake(e *env) {
 	w := e.worker("r", "a")
 	w.hold("order/1", 3, time.Hour)
 	w.undecided("order/2", 1)
-	c, end := e.Subscribe()
+	c, end := e.Subscribe(nil)
 	defer end()
 	for _, d := range []struct {
 		name string

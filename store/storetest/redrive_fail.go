@@ -85,7 +85,7 @@ func redriveFails(e *env) {
 
 // startedRedriveWakes: relays poll for redrives rarely, so a new redrive wakes them.
 func startedRedriveWakes(e *env) {
-	woken, end := e.Subscribe()
+	woken, end := e.Subscribe(nil)
 	defer end()
 	e.startRedrive(everyOpen)
 	select {

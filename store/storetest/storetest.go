@@ -243,7 +243,7 @@ func (e *env) must(err error, doing string) {
 // database is a store without the type of its transactions.
 type database interface {
 	operations
-	Wake()
+	Wake(topics ...string)
 	begin(ctx context.Context) (transaction, error)
 	// insertNowhere inserts into the zero value of the transactions' type.
 	insertNowhere(ctx context.Context, m *postrider.Message) error

@@ -317,8 +317,8 @@ func anotherProcessSeesEverything(e *env) {
 }
 
 func wakeSignals(e *env) {
-	a, endA := e.Subscribe()
-	b, endB := e.Subscribe()
+	a, endA := e.Subscribe(nil)
+	b, endB := e.Subscribe(nil)
 	defer endB()
 	endA()
 	for range 10 {
@@ -338,6 +338,22 @@ func wakeSignals(e *env) {
 		e.t.Error("a subscription that had ended was signalled")
 	default:
 	}
+	c, endC := e.Subscribe(func(topic string) bool { return topic == "orders" })
+	defer endC()
+	for _, topics := range [][]string{nil, {"orders"}, {"stock", "orders"}} {
+		e.Wake(topics...)
+		select {
+		case <-c:
+		default:
+			e.t.Errorf("Wake with topics %q did not reach a subscriber of orders", topics)
+		}
+	}
+	e.Wake("stock")
+	select {
+	case <-b:
+	default:
+		e.t.Error("Wake with a topic did not reach a subscriber of all topics")
+	}
 }
 
 // listenFinds: publishers that wake nobody, e.g. in SQL, are found too.
@@ -347,7 +363,7 @@ func listenFinds(e *env) {
 	if l == nil {
 		return // every publisher is in this process
 	}
-	woken, unsubscribe := other.Subscribe()
+	woken, unsubscribe := other.Subscribe(nil)
 	defer unsubscribe()
 	ctx, cancel := context.WithCancel(e.ctx)
 	ended := make(chan error, 1)

@@ -111,7 +111,7 @@ func (p commands) tail(ctx context.Context, b *backend.Outbox, o tailOptions) er
 		return err
 	}
 	wanted := o.matcher(since)
-	wake, unsubscribe := b.Subscribe()
+	wake, unsubscribe := b.Subscribe(nil)
 	defer unsubscribe()
 	shown := int64(0)
 	for {
