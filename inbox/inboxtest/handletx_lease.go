@@ -25,7 +25,7 @@ func txDeaths[Tx any]() (all []txScenario[Tx]) {
 					w.txDieAt(s, step, done)
 				}
 			})
-		}})
+		}, slices.Contains([]string{"Begin", "handler", "CommitSettled"}, step)})
 	}
 	return all
 }

@@ -38,6 +38,9 @@ type Harness[Tx any] struct {
 	// MigrateWatermarks writes the watermarks that an earlier version would have left, oldest first, and migrates the database from
 	// that version to the newest. It is nil if the database is never older than the program.
 	MigrateWatermarks func(t testing.TB, s Store[Tx], left []Watermark)
+	// Again is for another way to access a database on which HandleTx has passed as a whole: only the tests run in which a handler's
+	// transaction does everything that it can do, not those that differ in what the relay does on its own connections.
+	Again bool
 	// Histories is how many random histories Model runs. Default: 20.
 	Histories int
 }

@@ -218,7 +218,7 @@ func (s *choreography[Tx]) endsAs(id string, want saga.Status) instance {
 // is waits until an instance exists and satisfies a condition.
 func (s *choreography[Tx]) is(id, what string, is func(r instance) bool) instance {
 	s.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); ; rest(begun) {
 		r, err := s.engine.Get(s.Context(), id)
 		if err == nil && is(r) {
 			return r

@@ -218,7 +218,7 @@ func maintains[Tx any](w *world[Tx]) {
 	w.engine = w.newEngine(func(c *saga.Config) { c.KeepEnded = time.Millisecond })
 	s = w.register(d)
 	w.run("engine", []string{w.engine.Topic()}, w.engine.Relay)
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); ; rest(begun) {
 		_, err := s.Get(w.Context(), "42")
 		if errors.Is(err, saga.ErrNotFound) {
 			return
@@ -233,7 +233,7 @@ func maintains[Tx any](w *world[Tx]) {
 // reported waits until a number of processes report the only definition.
 func (w *world[Tx]) reported(want int) {
 	w.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); ; rest(begun) {
 		all, err := w.store.SagaDefinitions(w.Context())
 		w.must(err)
 		if len(all) == 1 && len(all[0].Processes) == want {

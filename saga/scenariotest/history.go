@@ -30,11 +30,16 @@ func (w *world[Tx]) has(id, entry string, times int) {
 // await waits for a condition.
 func (w *world[Tx]) await(what string, holds func() bool) {
 	w.Helper()
-	for begun := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); !holds(); rest(begun) {
 		if time.Since(begun) > patience {
 			w.Fatalf("waited in vain for %s", what)
 		}
 	}
+}
+
+// rest waits between two looks at a condition. Most looks read the database: the longer the wait, the fewer there are.
+func rest(begun time.Time) {
+	time.Sleep(min(max(time.Since(begun)/8, 5*time.Millisecond), 100*time.Millisecond))
 }
 
 // records waits until an entry is in a history this often.

@@ -323,7 +323,7 @@ func (w *world[Tx]) ends(s *saga.Saga[Tx, order], id string, want saga.Status) s
 // becomes waits until an instance satisfies a condition.
 func (w *world[Tx]) becomes(s *saga.Saga[Tx, order], id, what string, is func(saga.Result[order]) bool) saga.Result[order] {
 	w.Helper()
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); ; rest(begun) {
 		r, err := s.Get(w.Context(), id)
 		w.must(err)
 		if is(r) {
@@ -339,7 +339,7 @@ func (w *world[Tx]) becomes(s *saga.Saga[Tx, order], id, what string, is func(sa
 func (w *world[Tx]) ledger(want map[string]int) {
 	w.Helper()
 	var got map[string]int
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < patience; rest(begun) {
 		w.mu.Lock()
 		got = maps.Clone(w.effects)
 		w.mu.Unlock()
@@ -376,7 +376,7 @@ func (w *world[Tx]) operate(id string, o saga.Operation) string {
 		operation, err = w.engine.Operate(ctx, tx, id, o)
 		return err
 	})
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(5 * time.Millisecond) {
+	for begun := time.Now(); time.Since(begun) < patience; rest(begun) {
 		outcome, err := w.engine.Outcome(w.Context(), id, operation)
 		w.must(err)
 		if outcome.Handled {

@@ -190,6 +190,7 @@ func TestHandleTxOnDatabaseSQL(t *testing.T) {
 		Open: func(t testing.TB) inboxtest.Store[*sql.Tx] {
 			return onSQLTx(t, cloned(t, dsn(t), postgres.Config{Partitions: 4}, 40))
 		},
+		Again: true,
 	})
 }
 
