@@ -62,6 +62,8 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"message of a local step is lost": localMessageLost[Tx],
 		"between services, by a broker":   betweenServices[Tx],
 		"A37 graph changed":               graphChanged[Tx],
+		"A37 redefined":                   redefine[Tx],
+		"A37 contract changed":            contractChanged[Tx],
 		"local step fails and is undone":  localStep[Tx],
 		"panic of a builder is stuck":     builderPanics[Tx],
 		"pause and resume":                pauseAndResume[Tx],
