@@ -31,6 +31,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A16 undo fails and succeeds":     undoFailsThenSucceeds[Tx],
 		"A17 undo fails for good":         undoFailsForGood[Tx],
 		"A18 poison reply":                poisonReply[Tx],
+		"A18 dead command":                deadCommand[Tx],
 		"A19 not found":                   notFound[Tx],
 		"A19 removed":                     removed[Tx],
 		"A20 participant without records": foreignIsLate[Tx], "A20 repeated answers": foreignRepeats[Tx],
