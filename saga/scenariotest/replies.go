@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/saga"
 )
 
@@ -126,11 +127,12 @@ func (f writing) Write(line []byte) (int, error) {
 }
 
 // removed: what comes for an instance that was removed is not dropped in silence: a reply is a
-// dead letter, and a timer is in the log.
+// dead letter, and a timer is counted and in the log.
 func removed[Tx any](w *world[Tx]) {
-	var timers atomic.Int32
+	var timers, counted atomic.Int32
 	w.engine = w.newEngine(func(c *saga.Config) {
 		c.StepTimeout = 2 * time.Second
+		c.Observer = &observe.Saga{Ignored: func(string) { counted.Add(1) }}
 		c.Logger = slog.New(slog.NewTextHandler(writing(func(line string) {
 			if strings.Contains(line, "purged") && strings.Contains(line, "type=postrider.saga.timer") {
 				timers.Add(1)
@@ -162,5 +164,6 @@ func removed[Tx any](w *world[Tx]) {
 		w.Errorf("the reply was dead-lettered for %q, want %q", reason, saga.ReasonNotFound)
 	}
 	w.await("the timer", func() bool { return timers.Load() > 0 })
+	w.await("the timer's count", func() bool { return counted.Load() == timers.Load() })
 	w.ledger(map[string]int{"reserve": 1})
 }
