@@ -29,7 +29,8 @@ type Consumer[Tx any] struct {
 	handlers   handlers.Set[Handler[Tx]]
 	batches    map[string]*batchHandler[Tx] // by message type
 	retries    *relay.Relay                 // retries parked messages
-	log        *logSource[Tx]               // nil if the subscriber has groups
+	prepare    []func(ctx context.Context) error
+	log        *logSource[Tx] // nil if the subscriber has groups
 
 	// life ends when the consumer must not start anything new; calls ends when running transactions must be cancelled.
 	life, calls       context.Context
@@ -179,8 +180,8 @@ func (c *Consumer[Tx]) Stats() Stats {
 // Run processes messages until ctx ends or Stop is called, and then stops as Stop does, within
 // ConsumerConfig.StopTimeout. It returns nil after an orderly stop, otherwise an error that says what was cut short.
 // Database or broker failures do not end it: it logs, waits and continues. Errors: ErrStarted; ErrNoHandler, after which
-// handlers can be added and Run called again; store.ErrNameOfRelay; that of the first database access; an error of the subscriber
-// that requires a change.
+// handlers can be added and Run called again; store.ErrNameOfRelay; that of the first database access; that of a function of Prepare;
+// an error of the subscriber that requires a change.
 func (c *Consumer[Tx]) Run(ctx context.Context) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -205,6 +206,11 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 		return nil // stopped while it began
 	} else if err != nil {
 		return fmt.Errorf("consumer %s: %w", c.cfg.Name, err)
+	}
+	if err := c.prepared(ctx); ctx.Err() != nil || c.life.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
 	}
 	c.noteWindow(ctx)
 	if !c.caps.Ordered {

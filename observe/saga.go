@@ -12,6 +12,8 @@ type Saga struct {
 	Transitioned func(t Transitioned)
 	// NotFound is called for a message that is dead-lettered since its instance does not exist.
 	NotFound func(engine string)
+	// Ignored is called for a timer or local step of an instance that was removed.
+	Ignored func(engine string)
 	// Conflicted is called for a start of a saga whose ID exists with other data.
 	Conflicted func(saga string)
 }

@@ -42,6 +42,7 @@ type Relay struct {
 	batches  map[string]*txBatch // by message type
 	// background are the functions that run while the relay does.
 	background []func(ctx context.Context)
+	prepare    []func(ctx context.Context) error // see Prepare
 	observer   atomic.Pointer[observe.Relay]
 	awaited    atomic.Pointer[[]string] // see wakesFor
 	lifecycle
@@ -182,7 +183,7 @@ func (r *Relay) OnDead() OnDead { return r.cfg.OnDead }
 // error, and a new Relay is needed. Later problems with the database or the publisher do not end it: it logs them, waits and
 // continues. Errors: ErrStarted; ErrNoDestination, after which handlers can still be added and Run be
 // called again; an AttemptTimeout beyond the time after which the database ends idle transactions; an outbox that cannot be
-// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced, store.ErrRepartitioned.
+// read; store.ErrNameOfConsumer, store.ErrNameOfRelay; store.ErrReplaced, store.ErrRepartitioned; that of a function of Prepare.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -206,6 +207,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		return fmt.Errorf("relay %s: read the outbox: %w", r.cfg.Name, err)
 	}
 	r.total = total
+	if err := r.prepared(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
 
 	var loops sync.WaitGroup
 	background, endBackground := context.WithCancel(context.WithoutCancel(ctx))

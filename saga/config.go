@@ -50,6 +50,9 @@ type Config struct {
 	// WaitInterval is how often the process asks the database for the instances that callers of Wait are waiting for, with one
 	// statement for all of them. Default: 250 ms.
 	WaitInterval time.Duration
+	// AllowRedefine accepts a definition whose structure is not the one that the database knows for its version, for development. The
+	// instances of the other one wait for a process that has it.
+	AllowRedefine bool
 	// Observer is told what the engine does, for metrics. Default: none.
 	Observer *observe.Saga
 	// Logger receives the engine's log. Default: slog.Default().

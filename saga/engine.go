@@ -68,8 +68,9 @@ func New[Tx any](s Store[Tx], box *outbox.Outbox[Tx], c Config) (*Engine[Tx], er
 func (e *Engine[Tx]) Topic() string { return topicPrefix + e.cfg.Name }
 
 // Register adds a definition to an engine. Register all before the relay and the consumers of the engine run. The instances of
-// a version that this process does not have wait for a process that has it. Errors: ErrDuplicate; otherwise everything that is
-// wrong with the definition.
+// a version that this process does not have wait for a process that has it. A version that the database knows with another
+// structure is refused when the engine begins to run, see CheckDefinitions. Errors: ErrDuplicate; otherwise everything that is wrong
+// with the definition.
 func Register[Tx, D any](e *Engine[Tx], d Definition[D]) (*Saga[Tx, D], error) {
 	compiled, err := d.Compile()
 	if err != nil {
@@ -115,9 +116,10 @@ func (e *Engine[Tx]) fits(s *machine.Step) error {
 // Relay lets a relay of the engine's outbox run the engine: timers, local steps, operators' verbs, and replies of participants
 // that share the outbox. The relay needs the topic of the engine (Topic) among its topics, and may handle other messages with
 // transactions. With Topics among its topics, it also takes the events of contracts that are published in the outbox; give it
-// then no other handlers of these events. Errors: ErrHoldKey; those of relay.HandleTxBatch.
+// then no other handlers of these events. The relay's Run ends with ErrRedefined if a definition cannot be run, see
+// CheckDefinitions. Errors: ErrHoldKey; those of relay.HandleTxBatch.
 func (e *Engine[Tx]) Relay(r *relay.Relay) error {
-	errs := []error{e.refuseHeldKeys("relay "+r.Name(), r.OnDead()), r.Background(e.maintain)}
+	errs := []error{e.refuseHeldKeys("relay "+r.Name(), r.OnDead()), r.Prepare(e.prepare), r.Background(e.maintain)}
 	types := e.eventTypes()
 	errs = append(errs, relay.HandleTxBatch(r, slices.Concat(engineTypes, types), e.begin), relay.HandleTxFunc(r, typeLocal, e.handleOne))
 	if status, ok := e.store.(store.StatusReader); ok && len(types) > 0 {
@@ -137,9 +139,10 @@ func (e *Engine[Tx]) refuseHeldKeys(what string, onDead relay.OnDead) error {
 
 // Consume lets a consumer take the replies of participants, signals, and the events of contracts, that come from a broker. For
 // replies and signals, it needs the topic of the engine (Topic) among its topics; for events, those of Topics, and
-// inbox.SkipUnhandled if these topics have other messages too. Errors: ErrHoldKey; those of inbox.Consumer.HandleBatch.
+// inbox.SkipUnhandled if these topics have other messages too. The consumer's Run ends with ErrRedefined as that of a relay does. Errors:
+// ErrHoldKey; those of inbox.Consumer.HandleBatch.
 func (e *Engine[Tx]) Consume(c *inbox.Consumer[Tx]) error {
-	errs := []error{e.refuseHeldKeys("consumer "+c.Name(), c.OnDead()), c.Background(e.maintain)}
+	errs := []error{e.refuseHeldKeys("consumer "+c.Name(), c.OnDead()), c.Prepare(e.prepare), c.Background(e.maintain)}
 	types := e.eventTypes()
 	errs = append(errs, c.HandleBatch(slices.Concat([]string{typeReply, typeSignal}, types), e.begin))
 	if len(types) > 0 {

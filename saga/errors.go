@@ -11,6 +11,9 @@ var (
 	ErrNotFound = errors.New("no such instance")
 	// ErrDuplicate: a definition of this name and version, or a handler of this step, is registered already.
 	ErrDuplicate = errors.New("registered already")
+	// ErrRedefined: the database knows a definition with this name and version whose structure is another, see
+	// Engine.CheckDefinitions.
+	ErrRedefined = errors.New("this version has another structure in the database")
 	// ErrHoldKey: a relay or consumer of an engine has OnDead: relay.HoldKey, so that one reply that is dead-lettered would stop
 	// the timers of its instance.
 	ErrHoldKey = errors.New("OnDead must not be HoldKey for an engine")

@@ -161,6 +161,9 @@ func (e *Engine[Tx]) notFound(m *postrider.Message) error {
 	switch {
 	case m.Type == typeTimer || m.Type == typeLocal || m.Type == typeEnded:
 		e.cfg.Logger.Debug("saga: message of an instance that was purged", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID])
+		if o := e.cfg.Observer; o != nil && o.Ignored != nil {
+			e.watched.Call(e.cfg.Logger, func() { o.Ignored(e.cfg.Name) }, "engine", e.cfg.Name)
+		}
 		return nil
 	case m.Type == typeSignal && time.Since(m.Time) < e.cfg.EarlyFor:
 		return postrider.Snooze(min(earlyWait, e.cfg.EarlyFor))

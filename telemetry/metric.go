@@ -166,6 +166,7 @@ var sagaMetrics = []Metric{
 	counted("postrider_saga_operator_total", and(ofSaga, "verb", "result"), "Operators' decisions about instances, by result: applied, refused."),
 	counted("postrider_saga_conflicts_total", ofSaga, "Starts of an instance whose ID exists with other data; the caller gets an error."),
 	counted("postrider_saga_not_found_total", and(ofStore, "engine"), "Messages that were dead-lettered since their instance does not exist."),
+	counted("postrider_saga_ignored_total", and(ofStore, "engine"), "Timers and local steps that were ignored since their instance was removed."),
 	histogram("postrider_saga_duration_seconds", "s", and(ofSaga, "kind", "status"), waitBuckets, "Time from the start of an instance to its end."),
 	histogram("postrider_saga_compensation_duration_seconds", "s", and(ofSaga, "kind", "status"), waitBuckets, "Time from when an instance turned back to its end."),
 	histogram("postrider_saga_step_duration_seconds", "s", and(ofSaga, "step", "outcome"), waitBuckets, "Time from the start of a step to its outcome; that of an undo includes the step."),

@@ -18,6 +18,7 @@ func (t *Telemetry) Saga(storeName string) *observe.Saga {
 	return &observe.Saga{
 		Transitioned: i.onTransitioned,
 		NotFound:     func(engine string) { i.add("postrider_saga_not_found_total", 1, []string{storeName, engine}) },
+		Ignored:      func(engine string) { i.add("postrider_saga_ignored_total", 1, []string{storeName, engine}) },
 		Conflicted:   func(name string) { i.add("postrider_saga_conflicts_total", 1, []string{storeName, name}) },
 	}
 }
@@ -67,6 +68,7 @@ func (i *sagaInstruments) begin(s *observe.Transitioned, of []string) {
 	i.add("postrider_saga_late_effect_total", 0, of)
 	i.add("postrider_saga_conflicts_total", 0, of)
 	i.add("postrider_saga_not_found_total", 0, []string{i.store, s.Engine})
+	i.add("postrider_saga_ignored_total", 0, []string{i.store, s.Engine})
 	i.add("postrider_saga_timed_out_total", 0, and(of, "deadline"))
 	kind := kindOf(s, of)
 	i.add("postrider_saga_ended_total", 0, and(kind, string(store.SagaCompleted), ""))

@@ -119,6 +119,8 @@ func TestSagas(t *testing.T) {
 		w.wantValue(series, want)
 	}
 	o := w.Saga("main")
+	o.Ignored("elsewhere")
+	w.wantValue(`postrider_saga_ignored_total{engine="elsewhere",store="main"}`, "1")
 	o.Transitioned(observe.Transitioned{
 		SagaIdentity: store.SagaIdentity{Saga: "fulfilment"}, SagaCondition: store.SagaCondition{Status: store.SagaCompensating},
 		Entries: []store.SagaEntry{{Name: "late.effect", Step: "charge"}, {Name: "late", Step: "charge#2", Text: "done: the step is undone"}, {Name: "timed out", Step: "charge"}, {Name: "turned back", Text: "timed out"}},

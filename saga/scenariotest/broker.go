@@ -35,14 +35,19 @@ func (w *world[Tx]) send(name string, s Store[Tx], topics []string, broker *memo
 
 // receive consumes topics of a broker.
 func (w *world[Tx]) receive(name string, s Store[Tx], topics []string, broker *memorybroker.Broker, register func(*inbox.Consumer[Tx]) error) {
+	c := w.newConsumer(name, s, topics, broker)
+	w.must(register(c))
+	w.keepRunning(name, c.Run)
+}
+
+func (w *world[Tx]) newConsumer(name string, s Store[Tx], topics []string, broker *memorybroker.Broker) *inbox.Consumer[Tx] {
 	subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Group: name, Topics: topics, Partitions: 4})
 	w.must(err)
 	in, err := inbox.New[Tx](s)
 	w.must(err)
 	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: name, Logger: quiet})
 	w.must(err)
-	w.must(register(c))
-	w.keepRunning(name, c.Run)
+	return c
 }
 
 // betweenServices: engine and participants have databases of their own.

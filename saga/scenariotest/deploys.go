@@ -237,7 +237,7 @@ func (w *world[Tx]) reported(want int) {
 		all, err := w.store.SagaDefinitions(w.Context())
 		w.must(err)
 		if len(all) == 1 && len(all[0].Processes) == want {
-			if !strings.Contains(string(all[0].Graph), `"reserve"`) {
+			if !strings.Contains(string(all[0].Graph), "reserve") {
 				w.Errorf("the graph is %s", all[0].Graph)
 			}
 			return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/observe"
 	"github.com/postrider/postrider/saga"
 )
 
@@ -67,6 +68,41 @@ func poisonReply[Tx any](w *world[Tx]) {
 	w.ledger(nil)
 }
 
+// deadCommand: a command that is a dead letter at its participant is one without an answer. Redriven in time, it takes the saga on; after
+// its timeout the saga is compensated, and redriving has no effect any more.
+func deadCommand[Tx any](w *world[Tx]) {
+	patient, hasty := define(reserveStep(), chargeStep()), define(reserveStep(), within(time.Second, chargeStep()))
+	hasty.Version = 2
+	sagas := []*saga.Saga[Tx, order]{w.register(patient), w.register(hasty)}
+	var broken atomic.Bool
+	broken.Store(true)
+	w.onDo("charge", func(Tx, *postrider.Message) error {
+		if broken.Load() {
+			return postrider.Dead("broken", errors.New("for this command"))
+		}
+		return nil
+	})
+	w.runEngine()
+	w.runParticipants()
+	w.start(sagas[0], order{ID: "41"})
+	if reason := w.dead("participants"); reason != "broken" {
+		w.Errorf("the command was dead-lettered for %q", reason)
+	}
+	broken.Store(false)
+	w.redrive()
+	w.ends(sagas[0], "41", saga.Completed)
+
+	broken.Store(true)
+	w.start(sagas[1], order{ID: "42"})
+	if r := w.ends(sagas[1], "42", saga.Compensated); r.Cause == nil || r.Cause.Kind != saga.CauseTimedOut || r.Cause.Step != "charge" {
+		w.Errorf("cause %+v, want a timeout of charge", r.Cause)
+	}
+	broken.Store(false)
+	w.redrive()
+	w.has42Late("charge") // refused, since it was undone before
+	w.ledger(map[string]int{"reserve": 1, "charge": 1})
+}
+
 func notFound[Tx any](w *world[Tx]) {
 	s := w.register(define(reviewStep(time.Hour)))
 	w.runEngine()
@@ -91,10 +127,11 @@ func (f writing) Write(line []byte) (int, error) {
 }
 
 // removed: what comes for an instance that was removed is not dropped in silence: a reply is a
-// dead letter, and a timer is in the log.
+// dead letter, and a timer is counted and in the log.
 func removed[Tx any](w *world[Tx]) {
-	var timers atomic.Int32
+	var timers, counted atomic.Int32
 	w.engine = w.newEngine(func(c *saga.Config) {
+		c.Observer = &observe.Saga{Ignored: func(string) { counted.Add(1) }}
 		c.Logger = slog.New(slog.NewTextHandler(writing(func(line string) {
 			if strings.Contains(line, "purged") && strings.Contains(line, "type=postrider.saga.timer") {
 				timers.Add(1)
@@ -129,5 +166,6 @@ func removed[Tx any](w *world[Tx]) {
 		w.Errorf("the reply was dead-lettered for %q, want %q", reason, saga.ReasonNotFound)
 	}
 	w.await("the timer", func() bool { return timers.Load() > 0 })
+	w.await("the timer's count", func() bool { return counted.Load() == timers.Load() })
 	w.ledger(map[string]int{"reserve": 1})
 }

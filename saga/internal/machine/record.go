@@ -94,6 +94,9 @@ func (e *RefusalError) Error() string {
 // Unwrap returns the cause.
 func (e *RefusalError) Unwrap() error { return e.Err }
 
+// NonRetryable says that another attempt has the same result: a breaker of package resilience does not count a refusal.
+func (e *RefusalError) NonRetryable() bool { return true }
+
 // RefusalOf returns the refusal that an error stands for; an error without one is a refusal by its text.
 func RefusalOf(err error) Refusal {
 	if r, ok := errors.AsType[*RefusalError](err); ok {

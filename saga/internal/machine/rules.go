@@ -16,6 +16,8 @@ type Rules interface {
 	// canUndo says whether it has an undo for a step, equalPolicy whether all is the same that is not structure.
 	canUndo(path string) bool
 	equalPolicy(o Rules) bool
+	// parts is its structure, for Changes.
+	parts() []part
 }
 
 var (

@@ -164,8 +164,9 @@ func sagas() Dashboard {
 		quantiles("Lag of timers", "How late they are.", "postrider_saga_timer_lag_seconds", "saga", selected),
 		{"Late effects", "Steps that were done after their instance had ended without them.", "short", []Query{{"sum by (store, saga) (increase(postrider_saga_late_effect_total" + selected + "[" + Window + "]))", "{{saga}}"}}},
 		quantiles("Time of a transition", "Without the commit.", "postrider_saga_transition_seconds", "saga", selected),
-		{"Refused messages", "For unknown instances, and starts with an ID that has other data.", "short", []Query{
+		{"Refused messages", "For unknown instances, timers of removed ones, and starts with an ID that has other data.", "short", []Query{
 			{"sum by (store, engine) (increase(postrider_saga_not_found_total" + selected + "[" + Window + "]))", "unknown {{engine}}"},
+			{"sum by (store, engine) (increase(postrider_saga_ignored_total" + selected + "[" + Window + "]))", "removed {{engine}}"},
 			{"sum by (store, saga) (increase(postrider_saga_conflicts_total" + selected + "[" + Window + "]))", "other data {{saga}}"}}},
 		count("Decisions of operators", "Per second, by result.", "postrider_saga_operator_total", "verb, result"),
 	}}
