@@ -155,8 +155,8 @@ func resultOf[D any](in *store.SagaInstance) (Result[D], error) {
 }
 
 // Wait waits until the instance with an ID has ended, and returns it. Until then, one statement per Config.WaitInterval asks for
-// all instances that this process waits for. An end that is committed in this process takes none. Errors: ErrPending, with the instance as it is, if ctx ends before; ErrNotFound; those
-// of the store.
+// all instances that this process waits for, and one reads each that has ended. An end that is committed in this process takes neither.
+// Errors: ErrPending, with the instance as it is, if ctx ends before; ErrNotFound; those of the store.
 func (s *Saga[Tx, D]) Wait(ctx context.Context, id string) (Result[D], error) {
 	return wait[D](ctx, s.engine, id)
 }
@@ -169,16 +169,14 @@ func (e *Engine[Tx]) Wait(ctx context.Context, id string) (Result[json.RawMessag
 func wait[D, Tx any](ctx context.Context, e *Engine[Tx], id string) (Result[D], error) {
 	in, err := e.waiters.wait(ctx, id)
 	switch {
-	case in != nil:
+	case err == nil:
 		return resultOf[D](in)
-	case err != nil && ctx.Err() == nil:
+	case ctx.Err() == nil:
 		return Result[D]{}, err
-	case err != nil:
-		r, showErr := get[D](context.WithoutCancel(ctx), e.store, id)
-		if showErr != nil {
-			return r, showErr
-		}
-		return r, fmt.Errorf("instance %s is %s: %w", id, r.Status, ErrPending)
 	}
-	return get[D](ctx, e.store, id)
+	r, err := get[D](context.WithoutCancel(ctx), e.store, id)
+	if err != nil {
+		return r, err
+	}
+	return r, fmt.Errorf("instance %s is %s: %w", id, r.Status, ErrPending)
 }

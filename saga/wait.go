@@ -2,6 +2,7 @@ package saga
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ type waiters struct {
 	byID map[string]map[chan ended]struct{}
 }
 
-// ended is how a wait ends: with the instance, unless it must be read, or an error.
+// ended is how a wait ends: with the instance or an error.
 type ended struct {
 	in  *store.SagaInstance
 	err error
@@ -33,7 +34,7 @@ func (w *waiters) init(reader store.SagaReader, interval time.Duration) {
 	w.turn <- struct{}{}
 }
 
-// wait returns when an instance has ended, with the instance if this process has it. Errors: that of ctx; ErrNotFound; those of the store.
+// wait returns an instance that has ended. Errors: that of ctx; ErrNotFound; those of the store.
 func (w *waiters) wait(ctx context.Context, id string) (*store.SagaInstance, error) {
 	told := w.add(id)
 	defer w.remove(id, told)
@@ -59,7 +60,8 @@ func (w *waiters) wait(ctx context.Context, id string) (*store.SagaInstance, err
 	}
 }
 
-// ask asks for all instances that are waited for, and ends the wait for those that have ended or do not exist.
+// ask asks for all instances that are waited for, and ends the wait for those that have ended or do not exist. It reads an instance that has
+// ended once, for all who wait for it.
 func (w *waiters) ask(ctx context.Context) error {
 	w.mu.Lock()
 	ids := make([]string, 0, len(w.byID))
@@ -74,9 +76,14 @@ func (w *waiters) ask(ctx context.Context) error {
 	exists := make(map[string]bool, len(found))
 	for _, in := range found {
 		exists[in.ID] = true
-		if in.Status.Ended() {
-			w.tell(in.ID, ended{})
+		if !in.Status.Ended() {
+			continue
 		}
+		whole, err := show(ctx, w.reader, in.ID)
+		if err != nil && !errors.Is(err, ErrNotFound) { // purged meanwhile
+			return err
+		}
+		w.tell(in.ID, ended{&whole, err})
 	}
 	for _, id := range ids {
 		if !exists[id] {

@@ -44,6 +44,11 @@ type asking[Tx any] struct {
 	times atomic.Int64
 }
 
+func (a *asking[Tx]) ShowSaga(ctx context.Context, id string) (store.SagaInstance, error) {
+	a.times.Add(1)
+	return a.Store.ShowSaga(ctx, id)
+}
+
 func (a *asking[Tx]) SagasByID(ctx context.Context, ids []string) ([]store.SagaSummary, error) {
 	a.times.Add(1)
 	return a.Store.SagasByID(ctx, ids)
