@@ -199,7 +199,8 @@ type Ask[D any] struct {
 	Question func(d D) string
 	// Options are the answers to choose from. Required.
 	Options []string
-	// Roles name who should answer, for tools that know people's roles.
+	// Roles name who should answer. They are part of the graph, for programs that know people's roles and refuse others before they
+	// ask for the answer: the engine knows none, and records the name of the one who answered.
 	Roles []string
 	// Answered takes the answer into the data. A Refuse error refuses the step. Default: the answer is only recorded.
 	Answered func(d *D, a Answer) error

@@ -47,7 +47,7 @@ var rules = []rule{
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
 	{"inbox", []string{".", "internal", "store", "observe", "held", "relay"}},                                // a relay in the consumer works on its parked messages
-	{"saga/scenariotest", []string{".", "store", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
+	{"saga/scenariotest", []string{".", "store", "observe", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store", "observe"}},
 	// Users' tests need everything that a message passes, in memory.
 	{"postridertest", []string{".", "internal", "store", "store/memory", "broker/memory", "deadletter", "outbox", "relay", "inbox"}},

@@ -1,9 +1,15 @@
 package scenariotest
 
 import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 )
@@ -66,4 +72,60 @@ func betweenServices[Tx any](w *world[Tx]) {
 		w.Errorf("cause %+v, want the refusal", r.Cause)
 	}
 	w.ledger(map[string]int{"reserve": 1, "charge": 1, "ship": 1})
+}
+
+// placed starts the saga of an order.
+var placed = postrider.Define[order]("order.placed").WithTopic("placed")
+
+// startByMessage: messages that a relay and a consumer handle start instances in their transactions: ten for one order start one. One whose
+// handler fails after the start leaves nothing.
+func startByMessage[Tx any](w *world[Tx]) {
+	s := w.register(define(reserveStep()))
+	var failed atomic.Bool
+	var handled sync.Map // messages by ID
+	start := func(ctx context.Context, tx Tx, m postrider.Typed[order]) error {
+		_, err := s.Start(ctx, tx, m.Data, saga.ID(m.Data.ID))
+		if err == nil && m.Data.ID == "41" && failed.CompareAndSwap(false, true) {
+			return errors.New("after the start")
+		}
+		if err == nil {
+			handled.Store(m.ID, true)
+		}
+		return err
+	}
+	broker, err := memorybroker.New(memorybroker.Config{})
+	w.must(err)
+	w.runEngine()
+	w.runParticipants()
+	w.run("own orders", []string{placed.Topic()}, func(r *relay.Relay) error { return relay.HandleTx(r, placed, start) })
+	w.receive("others' orders", w.store, []string{placed.Topic()}, broker, func(c *inbox.Consumer[Tx]) error { return inbox.Handle(c, placed, start) })
+	remote := w.kit.Open(w)
+	w.send("orders", remote, []string{placed.Topic()}, broker)
+	for _, box := range []*outbox.Outbox[Tx]{w.box, w.newOutbox(remote)} {
+		_, err := box.InTx(w.Context(), func(ctx context.Context, tx Tx) error {
+			for range 5 {
+				for _, id := range []string{"41", "42"} {
+					m, err := placed.New(order{ID: id})
+					if err == nil {
+						_, err = box.Publish(ctx, tx, m)
+					}
+					if err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		w.must(err)
+	}
+	for _, id := range []string{"41", "42"} {
+		w.await("its start", func() bool { _, err := s.Get(w.Context(), id); return err == nil })
+		w.ends(s, id, saga.Completed)
+	}
+	w.await("the other messages", func() bool {
+		n := 0
+		handled.Range(func(any, any) bool { n++; return true })
+		return n == 20
+	})
+	w.ledger(map[string]int{"reserve": 2})
 }

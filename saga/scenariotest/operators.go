@@ -3,6 +3,8 @@ package scenariotest
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"reflect"
 	"strings"
 	"time"
 
@@ -137,6 +139,31 @@ func edit[Tx any](w *world[Tx]) {
 	}
 	if want := `[{"path":["method"],"before":"card","after":"account"}]`; !strings.Contains(patches, want) {
 		w.Errorf("the history's patches are %s, want %s among them", patches, want)
+	}
+	w.methodsOf("42")
+}
+
+// methodsOf checks that the data before an edit are those of the start, and the last ones those that are stored.
+func (w *world[Tx]) methodsOf(id string) {
+	w.Helper()
+	o := saga.NewOperator(w.store)
+	in, err := w.store.ShowSaga(w.Context(), id)
+	w.must(err)
+	var first, last order
+	for rev, to := range map[int64]*order{1: &first, in.Rev: &last} {
+		data, err := o.DataAt(w.Context(), id, rev)
+		w.must(err)
+		w.must(json.Unmarshal(data, to))
+	}
+	var stored order
+	w.must(json.Unmarshal(in.Data, &stored))
+	if first.Method != "card" || !reflect.DeepEqual(last, stored) {
+		w.Errorf("the first data are %+v and the last %+v, want those of the start and %+v", first, last, stored)
+	}
+	for _, rev := range []int64{0, -1, in.Rev + 1} {
+		if data, err := o.DataAt(w.Context(), id, rev); !errors.Is(err, saga.ErrNotFound) {
+			w.Errorf("revision %d is %s (%v)", rev, data, err)
+		}
 	}
 }
 

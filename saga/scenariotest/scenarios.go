@@ -8,6 +8,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A01 happy path":                  happyPath[Tx],
 		"A02 start is atomic":             startIsAtomic[Tx],
 		"A03 duplicate start":             duplicateStart[Tx],
+		"A03 start by message":            startByMessage[Tx],
 		"A04 timers survive":              timersSurvive[Tx],
 		"A07 timer meets reply":           timerMeetsReply[Tx],
 		"A34 deploy":                      deploy[Tx],

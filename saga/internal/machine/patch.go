@@ -88,6 +88,43 @@ func differ(path []string, before, after json.RawMessage, found *[]Difference) e
 	return err
 }
 
+// Changed returns a JSON document with differences applied, in canonical form. An empty document is nothing yet.
+func Changed(doc []byte, differences []Difference) ([]byte, error) {
+	var v any
+	if len(doc) > 0 {
+		if err := read(doc, &v); err != nil {
+			return nil, fmt.Errorf("read the document: %w", err)
+		}
+	}
+	for _, d := range differences {
+		var value any
+		if len(d.After) > 0 {
+			if err := read(d.After, &value); err != nil {
+				return nil, fmt.Errorf("read a difference: %w", err)
+			}
+		}
+		v = put(v, d.Path, value, len(d.After) == 0)
+	}
+	return json.Marshal(v)
+}
+
+// put returns a document with a value at a path, or without one.
+func put(doc any, path []string, value any, remove bool) any {
+	if len(path) == 0 {
+		return value
+	}
+	fields, ok := doc.(map[string]any)
+	if !ok {
+		fields = make(map[string]any)
+	}
+	if name := path[0]; remove && len(path) == 1 {
+		delete(fields, name)
+	} else {
+		fields[name] = put(fields[name], path[1:], value, remove)
+	}
+	return fields
+}
+
 func isObject(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	return len(text) > 0 && text[0] == '{'

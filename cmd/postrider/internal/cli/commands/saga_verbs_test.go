@@ -133,6 +133,9 @@ func TestVerbs(t *testing.T) {
 	clitest.Contains(t, s.ok("done", "42", "--step", "review", "--patch", `{"address": "Side Street"}`), "done of instance 42 is done, in revision 2", "saga show 42")
 	s.is("42", saga.Running, "release")
 	s.ok("edit", "42", "--patch", `{"address": "Long Street"}`)
+	clitest.Contains(t, clitest.OK(t, "saga", "show", "42", "--at", "2", "--store", s.url), `"address":"Side Street"`)
+	clitest.Contains(t, clitest.OK(t, "saga", "show", "42", "--at", "3", "--store", s.url), `"address":"Long Street"`)
+	clitest.Fails(t, program.ExitFailed, "revision 99 of instance 42", "saga", "show", "42", "--at", "99", "--store", s.url)
 	s.ok("answer", "42", "--step", "release", "--option", "yes")
 	if r := s.is("42", saga.Running, "ship"); r.Data.Address != "Long Street" {
 		t.Errorf("data %+v", r.Data)

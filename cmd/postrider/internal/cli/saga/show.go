@@ -34,15 +34,17 @@ const shownChildren = 20
 
 func (p commands) showCommand() *cobra.Command {
 	var asJSON, data, mermaid bool
+	var at int64
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show an instance of a saga with its history",
 		Long: `Show an instance of a saga: what it waits for and since when, what is open, and its history. ID is the ID of the
-instance, or its run. The data of the instance are shown only with --data. --mermaid draws the steps of its definition, with
-the status of each, as a Mermaid flowchart.`,
+instance, or its run. The data of the instance are shown only with --data, and with --at as they were at a revision of the
+history. --mermaid draws the steps of its definition, with the status of each, as a Mermaid flowchart.`,
 		Example: `  postrider saga show 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider saga show order-4711 --json
   postrider saga show order-4711 --data | jq
+  postrider saga show order-4711 --at 3
   postrider saga show order-4711 --mermaid`,
 		Args: program.ExactArgs("the ID of an instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,6 +52,11 @@ the status of each, as a Mermaid flowchart.`,
 				if mermaid {
 					text, err := saga.NewOperator(b).Mermaid(cmd.Context(), args[0])
 					fmt.Fprint(p.Stdout, text)
+					return err
+				}
+				if at != 0 {
+					text, err := saga.NewOperator(b).DataAt(cmd.Context(), args[0], at)
+					fmt.Fprintf(p.Stdout, "%s", text)
 					return err
 				}
 				s, err := read(cmd.Context(), b, args[0])
@@ -69,7 +76,8 @@ the status of each, as a Mermaid flowchart.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&data, "data", false, "write only the data, byte for byte")
 	cmd.Flags().BoolVar(&mermaid, "mermaid", false, "draw the steps with their status")
-	cmd.MarkFlagsMutuallyExclusive("json", "data", "mermaid")
+	cmd.Flags().Int64Var(&at, "at", 0, "write only the data as they were at this `revision`, e.g. before an edit")
+	cmd.MarkFlagsMutuallyExclusive("json", "data", "mermaid", "at")
 	p.CompleteArgs(cmd, 1, program.Sagas)
 	return cmd
 }
