@@ -68,7 +68,10 @@ func runChild() {
 }
 
 func (c child) run(ctx context.Context) error {
-	if c.Cards != "" {
+	switch {
+	case c.Role == sagaSleeper:
+		return c.runSleeper(ctx)
+	case c.Cards != "":
 		return c.runSaga(ctx)
 	}
 	if cfg, err := mysql.ParseDSN(c.URL); err == nil && cfg.DBName == "shop" {
