@@ -30,11 +30,14 @@ create table entered (n bigserial, id text not null, account int not null, amoun
 create table balances (account int primary key, balance bigint not null default 0);
 insert into balances (account) select generate_series(0, 19)`
 
+	// missingSQL counts transfers that were not entered yet.
+	missingSQL = `select count(*) from transfers t where not exists (select 1 from entered e where e.id = t.id)`
+
 	// faultsSQL counts transfers that were never entered, those that were entered more than once or never published, and
 	// balances that differ from the sum of what was published.
 	faultsSQL = `
 select
-	(select count(*) from transfers t where not exists (select 1 from entered e where e.id = t.id)),
+	(` + missingSQL + `),
 	(select count(*) from entered) - (select count(distinct e.id) from entered e join transfers t using (id)),
 	(select count(*) from balances b where b.balance <> (select coalesce(sum(amount), 0) from transfers t where t.account = b.account))`
 )
@@ -86,7 +89,7 @@ func underKill(t *testing.T, way string) {
 		}
 		return counts
 	}
-	w.await("every transfer is entered", func() bool { return look(faultsSQL)[0] == 0 })
+	w.await("every transfer is entered", func() bool { return look(`select (` + missingSQL + `), 0, 0`)[0] == 0 })
 	for _, p := range consumers {
 		if err := p.Stop(); err != nil {
 			t.Error(err)
@@ -108,7 +111,7 @@ func underKill(t *testing.T, way string) {
 // leastKills is how often consumers are killed at least: ten times if they read a log, in the test suite those of JetStream only.
 func leastKills(way string) int {
 	switch {
-	case way == byLog, logBrokers[way].read != nil && os.Getenv("POSTRIDER_TORTURE") != "":
+	case way == byLog, logBrokers[way].read != nil && inTorture(true, false):
 		return 10
 	}
 	return 3
@@ -211,7 +214,7 @@ func (w *world) transfer(ctx context.Context) {
 		w.t.Error(err)
 		return
 	}
-	undone := errors.New("undone")
+	undone, longest := errors.New("undone"), inTorture(10, 100)
 	for ctx.Err() == nil {
 		_, err := box.InTx(w.t.Context(), func(ctx context.Context, tx pgx.Tx) error {
 			for range 1 + rand.IntN(4) {
@@ -228,7 +231,7 @@ func (w *world) transfer(ctx context.Context) {
 			w.t.Errorf("publish a transfer: %v", err)
 			return
 		}
-		<-time.After(time.Duration(1+rand.IntN(10)) * time.Millisecond)
+		<-time.After(time.Duration(1+rand.IntN(longest)) * time.Millisecond)
 	}
 }
 

@@ -60,6 +60,14 @@ func loadTime(t *testing.T, short time.Duration) time.Duration {
 	return d
 }
 
+// inTorture chooses between the load of make torture and that of the test suite, in which many tests run at the same time.
+func inTorture[T any](torture, suite T) T {
+	if os.Getenv("POSTRIDER_TORTURE") != "" {
+		return torture
+	}
+	return suite
+}
+
 // world is a database with an outbox, a JetStream server, and the processes that run relays between them.
 type world struct {
 	t      *testing.T
@@ -278,19 +286,18 @@ func (w *world) stored() uint64 {
 	return info.State.LastSeq
 }
 
-// await polls until a condition holds.
+// await looks until a condition holds. Some looks run a program or count all rows: the longer a look takes, the longer the pause after it.
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	look := time.NewTicker(25 * time.Millisecond)
-	defer look.Stop()
-	for !holds() {
-		select {
-		case <-look.C:
-		case <-deadline.C:
+	for began := time.Now(); ; {
+		looked := time.Now()
+		if holds() {
+			return
+		}
+		if time.Since(began) > patience {
 			w.t.Fatalf("waited %s in vain: %s", patience, what)
 		}
+		<-time.After(min(max(25*time.Millisecond, 4*time.Since(looked)), time.Second))
 	}
 }
 

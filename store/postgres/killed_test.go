@@ -62,12 +62,15 @@ func (b *bundle) faulty(t *testing.T, f *fault) *bundle {
 
 var errKilled = errors.New("killed by the test")
 
-// publishers publish continuously, each with its own key, one message per transaction.
+// publishers publish all the time, each with its own key, one message per transaction, at most one in publishEvery: enough to meet every
+// change of segments, while as fast as possible would take most of the test's processor time.
 type publishers struct {
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	published [2]int
 }
+
+const publishEvery = 20 * time.Millisecond
 
 // startPublishers fails the test if a publisher cannot publish, or has to wait for long.
 func (b *bundle) startPublishers(t *testing.T) *publishers {
@@ -78,7 +81,9 @@ func (b *bundle) startPublishers(t *testing.T) *publishers {
 	s := open(t, pool, b.config)
 	for i := range p.published {
 		p.wg.Go(func() {
-			for ctx.Err() == nil {
+			pace := time.NewTicker(publishEvery)
+			defer pace.Stop()
+			for ; ctx.Err() == nil; <-pace.C {
 				m := &postrider.Message{ID: fmt.Sprintf("k%d-%d", i, p.published[i]), Topic: "t", Type: "x", Key: fmt.Sprintf("k%d", i), Source: "s",
 					ContentType: "application/json", Time: time.Now()}
 				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return s.Insert(t.Context(), tx, []*postrider.Message{m}) })
