@@ -67,60 +67,74 @@ func TestOnlyRelaysOfTheTopicAreWoken(t *testing.T) {
 		s := memory.New(memory.Config{})
 		box, err := outbox.New(s, outbox.Config{Source: "shop"})
 		must(t, err)
-		publish := func(ctx context.Context, tx *memory.Tx, topic string) error {
-			_, err := box.Publish(ctx, tx, &postrider.Message{Type: "m", Topic: topic, Payload: []byte("{}")})
-			return err
-		}
-		reads, handled := make(map[string]*atomic.Int64), make(map[string]*atomic.Int64)
 		ended := make(chan error, 3)
-		for name, c := range map[string]struct{ topics, publishes string }{
-			"commands": {"commands.*", "replies"}, "replies": {"replies", ""}, "all": {"*", ""},
-		} {
-			read, done := new(atomic.Int64), new(atomic.Int64)
-			reads[name], handled[name] = read, done
-			r, err := relay.New(s, relay.Config{Name: name, Topics: []string{c.topics}, PollMin: 24 * time.Hour, PollMax: 24 * time.Hour,
-				Observer: &observe.Relay{Fetched: func(f observe.Fetched) {
-					if f.WokenBy == observe.WokenByCommit {
-						read.Add(1)
-					}
-				}}})
-			must(t, err)
-			must(t, relay.HandleTxFunc(r, "m", func(ctx context.Context, tx *memory.Tx, _ *postrider.Message) error {
-				done.Add(1)
-				if c.publishes == "" {
-					return nil
-				}
-				return publish(ctx, tx, c.publishes)
-			}))
-			go func() { ended <- r.Run(ctx) }()
-		}
+		commands := counting{s: s, box: box, publishes: "replies"}
+		replies, all := counting{s: s, box: box}, counting{s: s, box: box}
+		go func() { ended <- commands.relay(t, "commands", "commands.*").Run(ctx) }()
+		go func() { ended <- replies.relay(t, "replies", "replies").Run(ctx) }()
+		go func() { ended <- all.relay(t, "all", "*").Run(ctx) }()
 		pass(time.Minute) // they have their leases, and found nothing
-		expect := func(what, name string, wantReads, wantHandled int64) {
-			t.Helper()
-			if n, m := reads[name].Swap(0), handled[name].Swap(0); n != wantReads || m != wantHandled {
-				t.Errorf("%s: relay %s read the log %d times and handled %d messages, want %d and %d", what, name, n, m, wantReads, wantHandled)
-			}
-		}
 		for range messages {
-			_, err := box.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error { return publish(ctx, tx, "commands.stock") })
+			_, err := box.InTx(ctx, func(ctx context.Context, tx *memory.Tx) error { return publish(ctx, box, tx, "commands.stock") })
 			must(t, err)
 			pass(time.Minute)
 		}
-		expect("commands", "commands", messages, messages) // InTx wakes all, and the handler's reply does not wake this one
-		expect("commands", "replies", 2*messages, messages)
-		expect("commands", "all", 2*messages, 2*messages)
+		commands.expect(t, "commands", messages, messages) // InTx wakes all, and the handler's reply does not wake this one
+		replies.expect(t, "commands", 2*messages, messages)
+		all.expect(t, "commands", 2*messages, 2*messages)
 		box.Wake("commands.card", "others")
 		pass(time.Minute)
-		expect("a topic of a pattern", "commands", 1, 0)
-		expect("a topic of a pattern", "replies", 0, 0)
-		expect("a topic of a pattern", "all", 1, 0)
+		commands.expect(t, "a topic of a pattern", 1, 0)
+		replies.expect(t, "a topic of a pattern", 0, 0)
+		all.expect(t, "a topic of a pattern", 1, 0)
 		box.Wake()
 		pass(time.Minute)
-		expect("no topic", "commands", 1, 0)
-		expect("no topic", "replies", 1, 0)
+		commands.expect(t, "no topic", 1, 0)
+		replies.expect(t, "no topic", 1, 0)
 		stop()
 		for range 3 {
 			must(t, <-ended)
 		}
 	})
+}
+
+func publish(ctx context.Context, box *outbox.Outbox[*memory.Tx], tx *memory.Tx, topic string) error {
+	_, err := box.Publish(ctx, tx, &postrider.Message{Type: "m", Topic: topic, Payload: []byte("{}")})
+	return err
+}
+
+// counting is a relay that counts what it reads because of a commit, and what it handles. Its handler may publish to a topic.
+type counting struct {
+	s             *memory.Store
+	box           *outbox.Outbox[*memory.Tx]
+	publishes     string
+	read, handled atomic.Int64
+}
+
+func (c *counting) relay(t *testing.T, name, topics string) *relay.Relay {
+	t.Helper()
+	r, err := relay.New(c.s, relay.Config{
+		Name: name, Topics: []string{topics}, PollMin: 24 * time.Hour, PollMax: 24 * time.Hour,
+		Observer: &observe.Relay{Fetched: func(f observe.Fetched) {
+			if f.WokenBy == observe.WokenByCommit {
+				c.read.Add(1)
+			}
+		}},
+	})
+	must(t, err)
+	must(t, relay.HandleTxFunc(r, "m", func(ctx context.Context, tx *memory.Tx, _ *postrider.Message) error {
+		c.handled.Add(1)
+		if c.publishes == "" {
+			return nil
+		}
+		return publish(ctx, c.box, tx, c.publishes)
+	}))
+	return r
+}
+
+func (c *counting) expect(t *testing.T, after string, read, handled int64) {
+	t.Helper()
+	if n, m := c.read.Swap(0), c.handled.Swap(0); n != read || m != handled {
+		t.Errorf("after %s, the log was read %d times and %d messages were handled, want %d and %d", after, n, m, read, handled)
+	}
 }
