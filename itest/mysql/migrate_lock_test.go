@@ -32,7 +32,7 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 	must(t, handler.QueryRowContext(t.Context(), `SELECT CONNECTION_ID()`).Scan(&thread))
 	bystander, err := db.BeginTx(t.Context(), nil)
 	must(t, err)
-	defer bystander.Rollback() //nolint:errcheck // it only reads
+	defer bystander.Rollback()
 	var other, rows int
 	must(t, bystander.QueryRowContext(t.Context(), `SELECT CONNECTION_ID(), (SELECT COUNT(*) FROM postrider_log)`).Scan(&other, &rows))
 	var tells bool // by itself, as MySQL does
