@@ -173,6 +173,11 @@ func configFields() map[string]fieldCase {
 			s.contract.Deadline, s.config.Grace = time.Minute, time.Hour
 			return &s.config
 		}},
+		"Config.AllowRedefine": {"its structure is accepted: <nil>", func(s *stage) any {
+			s.steps(reserveStep())
+			s.config.AllowRedefine, s.act = true, redefineElsewhere
+			return &s.config
+		}},
 		"Config.KeepEnded": {"-" + completed, func(s *stage) any {
 			s.steps(reserveStep())
 			s.config.KeepEnded = time.Minute
@@ -210,6 +215,21 @@ func (s *stage) elsewhere(version int) *saga.Saga[*memory.Tx, purchase] {
 		s.Fatal(err)
 	}
 	return orders
+}
+
+// redefineElsewhere has another process with other steps under the same version.
+func redefineElsewhere(s *stage) {
+	time.Sleep(time.Second) // the first one's structure is stored
+	other, err := saga.New(s.store, s.box, s.config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	d := s.saga
+	d.Steps = []saga.Step[purchase]{chargeStep()}
+	if _, err := saga.Register(other, d); err != nil {
+		s.Fatal(err)
+	}
+	s.say("its structure is accepted: %v", other.CheckDefinitions(s.Context()))
 }
 
 // waitElsewhere waits in another process for an instance that ends after a minute.
