@@ -97,10 +97,10 @@ func (c child) runSleeper(ctx context.Context) error {
 	return runSleeper(ctx, s, err)
 }
 
-// TestSagaTimersSurvive: 1,000 sagas sleep for two seconds, and after one, the engine's process is killed, or the database server. Each timer
+// TestSagaTimersCrash: 1,000 sagas sleep for two seconds, and after one, the engine's process is killed, or the database server. Each timer
 // fires once and none early, by the database's clock. With POSTRIDER_TORTURE, on a machine that does nothing else, the last one fires at most
 // two seconds after the restart; without a fault, they say how slow the machine is, which is added twice.
-func TestSagaTimersSurvive(t *testing.T) {
+func TestSagaTimersCrash(t *testing.T) {
 	t.Parallel()
 	t.Run("A04 PostgreSQL", func(t *testing.T) {
 		t.Parallel()
