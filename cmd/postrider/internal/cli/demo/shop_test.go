@@ -30,7 +30,18 @@ func TestShop(t *testing.T) {
 
 func TestShopFlags(t *testing.T) {
 	t.Parallel()
-	clitest.Contains(t, clitest.OK(t, "demo", "shop", "--print-config"), "load: ambient\n", "step-timeout: 15s\n", "port: 8081\n")
+	settings := clitest.OK(t, "demo", "shop", "--print-config")
+	clitest.Contains(t, settings, "load: ambient\n", "step-timeout: 15s\n", "port: 8081\n")
+	help := regexp.MustCompile(`(?s)\nFlags:\n(.*?)\n\n`).FindString(clitest.OK(t, "demo", "shop", "--help"))
+	flags := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([\w-]+)`).FindAllStringSubmatch(help, -1)
+	if len(flags) < 20 {
+		t.Errorf("the help has only %d flags:\n%s", len(flags), help)
+	}
+	for _, f := range flags {
+		if f[1] != "help" && f[1] != "print-config" {
+			clitest.Contains(t, "\n"+settings, "\n"+f[1]+": ")
+		}
+	}
 	clitest.Fails(t, program.ExitUsage, "there is no such scenario", "demo", "shop", "--scenario", "99")
 	clitest.Fails(t, program.ExitUsage, `"heavy" is no load`, "demo", "shop", "--load", "heavy")
 	clitest.Fails(t, program.ExitUsage, `--compensate must be request or observe, is "wait"`, "demo", "shop", "--compensate", "wait")
