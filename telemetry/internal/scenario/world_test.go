@@ -138,7 +138,7 @@ func (w *world) wantFields() {
 		}
 	}
 	for _, name := range known {
-		if !w.log.seen[name] {
+		if !w.log.seen[name] && name != "holders" { // of migrations, whose tests check it
 			w.t.Errorf("no line of the log has the field %s", name)
 		}
 	}
