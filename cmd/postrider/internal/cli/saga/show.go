@@ -44,7 +44,7 @@ history. --mermaid draws the steps of its definition, with the status of each, a
 		Example: `  postrider saga show 0199f3a4-7e1c-7a52-9b61-3f0c2d1e4b5a
   postrider saga show order-4711 --json
   postrider saga show order-4711 --data | jq
-  postrider saga show order-4711 --at 3
+  postrider saga show order-4711 --at 1
   postrider saga show order-4711 --mermaid`,
 		Args: program.ExactArgs("the ID of an instance"),
 		RunE: func(cmd *cobra.Command, args []string) error {
