@@ -68,6 +68,7 @@ func TestRelaysAreWokenForWhatIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			signaled := false
 			select {
 			case <-woken:
@@ -126,6 +127,7 @@ func TestNobodyIsWokenForWhatWasUndone(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if undone.woken != 0 || kept.woken != 1 {
 			t.Errorf("woken %d times for what was undone and %d times for what was kept, want 0 and 1", undone.woken, kept.woken)
 		}
