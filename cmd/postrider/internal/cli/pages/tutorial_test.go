@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -56,6 +57,9 @@ func TestTutorial(t *testing.T) {
 	opening := blocksOf(all[0][0])[0]
 	shop := open(t, r.dir, r.environ, r.ports.Replace(opening[len(opening)-1]))
 	shop.await(t, regexp.MustCompile(`LATEST ORDERS`))
+	for i := range 4 { // the screen may be drawn before all services listen
+		awaitListener(t, fmt.Sprint("127.0.0.1:", first+i))
+	}
 	for i, block := range all[1:] {
 		if block[1] == "sh" {
 			r.follow(t, blocksOf(block[0])[0], shown(all, i+2))
@@ -69,6 +73,20 @@ func TestTutorial(t *testing.T) {
 	shop.typed(t, interrupt)
 	if code := shop.end(t); code != 0 {
 		t.Errorf("the shop ended with %d:\n%s", code, shop.tail())
+	}
+}
+
+func awaitListener(t *testing.T, address string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		if err == nil {
+			clitest.Must(t, conn.Close())
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
 }
 
