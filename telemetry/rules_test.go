@@ -15,7 +15,7 @@ import (
 
 const rulesFile = "../deploy/prometheus/postrider.rules.yml"
 
-// rulesTests are the tests of the rules. Those of the objective are apart: the others need not its many evaluations.
+// rulesTests are the tests of the rules. Those of the objective are apart: the others do not need as many evaluations.
 var rulesTests = []string{"../deploy/prometheus/postrider.rules.test.yml", "../deploy/prometheus/postrider.objective.test.yml"}
 
 func readFile(t *testing.T, path string) string {

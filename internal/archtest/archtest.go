@@ -46,7 +46,7 @@ var rules = []rule{
 	{"inspect", []string{".", "internal", "store", "deadletter", "held"}},
 	// The consumer scenarios need a broker, an outbox for messages that handlers publish, and the operators' packages.
 	{"inbox/inboxtest", []string{".", "internal", "store", "broker/memory", "deadletter", "held", "outbox", "relay"}},
-	{"inbox", []string{".", "internal", "store", "observe", "held", "relay"}},                                // a relay in the consumer works on its parked messages
+	{"inbox", []string{".", "internal", "store", "observe", "held", "relay"}},                                           // a relay in the consumer works on its parked messages
 	{"saga/scenariotest", []string{".", "store", "observe", "broker/memory", "outbox", "relay", "inbox", "deadletter"}}, // they need a broker between services
 	{"saga", []string{".", "internal", "outbox", "relay", "inbox", "store", "observe"}},
 	// Users' tests need everything that a message passes, in memory.
