@@ -118,7 +118,7 @@ func outages(t *testing.T, words string, err error) {
 			t.Errorf("%d of %d lines say it, want 3:\n%s", n, all, &log)
 		}
 		if waited := time.Since(began) - 2*time.Hour; waited > 3*time.Second {
-			t.Errorf("waited %s between sessions; the wait begins anew after a session of an hour", waited)
+			t.Errorf("waited %s between sessions; the wait begins again after a session of an hour", waited)
 		}
 	})
 }

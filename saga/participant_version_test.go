@@ -180,7 +180,7 @@ func TestCommandOfAnOlderVersion(t *testing.T) {
 	})
 }
 
-// TestUndoOfARecordWithoutVersion: a program that keeps no versions in records did the step, before an upgrade or beside the new program.
+// TestUndoOfARecordWithoutVersion: a program that keeps no versions in records did the step, before an upgrade or alongside the new program.
 func TestUndoOfARecordWithoutVersion(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, byCall bool) {

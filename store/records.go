@@ -87,7 +87,7 @@ type Writer interface { //nolint:interfacebloat // one transaction of a store: a
 	// LockRecord returns a record, and makes further calls for the same one wait until the transaction ends. Errors: ErrNoRecord.
 	LockRecord(ctx context.Context, table RecordTable, kind, id string) (Record, error)
 	// PutRecord adds a record if Rev is 0, and replaces Expires and Body of the record with this Rev otherwise. A record that has
-	// expired does not exist any more: it is not changed, and never stands in the way of a new one. Adding one that expires removes
+	// expired does not exist any more: it is not changed, and is never in the way of a new one. Adding one that expires removes
 	// the expired ones of its kind. Records of the audit do not expire. Errors: ErrRecordChanged.
 	PutRecord(ctx context.Context, r Record) error
 	// RemoveRecord removes a record, if it exists.

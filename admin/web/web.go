@@ -56,7 +56,7 @@ type Config struct {
 	Hosts []string
 	// Authorizer replaces the sign-in page.
 	Authorizer Authorizer
-	// Provider, if not nil, signs people in, beside access tokens and codes.
+	// Provider, if not nil, is one more way to sign in, next to access tokens and codes.
 	Provider Provider
 	// Key seals sessions: 32 bytes, the same for all processes that share sessions. Without one, sessions end with the process. A session is
 	// good for one store (admin.Config.Name) in one Environment, whoever else has the key.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestFetchSeesAPredecessor: a snapshot of MariaDB may have a message without its predecessor, although that committed first (11 of
-// 125,635 statements beside 24 writers). Here the predecessor commits right after the statement of the fetch, which looks the
+// 125,635 statements alongside 24 writers). Here the predecessor commits right after the statement of the fetch, which looks the
 // same to the fetch: nothing may overtake it.
 func TestFetchSeesAPredecessor(t *testing.T) {
 	t.Parallel()

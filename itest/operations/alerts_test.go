@@ -121,7 +121,7 @@ func wantSilence(t *testing.T, p *prometheustest.Server, alerts ...alert) {
 }
 
 // TestAlertsOnServers: with PostgreSQL, JetStream, a webhook and processes of the program, what is killed, stopped, locked or rejected makes
-// its alerts fire, and what the runbooks say ends them. Receivers of Alertmanager are told both, with the runbook. Nothing fires for a relay that is paused or deployed anew, and none says that a
+// its alerts fire, and what the runbooks say ends them. Receivers of Alertmanager are told both, with the runbook. Nothing fires for a relay that is paused or deployed again, and none says that a
 // relay is stalled whose broker is down. Times of the rules are shortened.
 //
 // size: one history.

@@ -14,7 +14,7 @@ import (
 	"github.com/postrider/postrider/saga"
 )
 
-// Release is a release of Postrider whose programs run beside those of this one during an upgrade.
+// Release is a release of Postrider whose programs run alongside those of this one during an upgrade.
 type Release[Tx any] struct {
 	// Migrate brings the schema of a store to that of the release, or back to that of this one.
 	Migrate func(t testing.TB, s Store[Tx], old bool)
@@ -23,7 +23,7 @@ type Release[Tx any] struct {
 }
 
 // RollingUpgrade upgrades a participant that makes calls, in the documented order: the schema is migrated while an old program runs, a new
-// one starts beside it, and the old one is stopped. Then it is rolled back, with the new schema, and upgraded again. The new program also
+// one starts alongside, and the old one is stopped. Then it is rolled back, with the new schema, and upgraded again. The new program also
 // has a new version of the command. Each program takes over calls that the other has begun and of which nobody knows how they ended: it
 // repeats them, with their keys and data, for the command and for the undo.
 func RollingUpgrade[Tx any](t *testing.T, k Kit[Tx], release Release[Tx]) {

@@ -98,7 +98,7 @@ func (s *summary) add(e event) {
 	}
 }
 
-// showRace shows a report of the race detector that stands in the output of a test that passed: it fails another one.
+// showRace shows a report of the race detector in the output of a test that passed: it fails another one.
 func (s *summary) showRace(e event, u unit) {
 	if out := s.output[u]; e.Action != "fail" && out != nil && strings.Contains(out.String(), "WARNING: DATA RACE") {
 		fmt.Fprintf(s.w, "race\t%s\t%s\n%s", u.Package, u.Test, out.String())

@@ -18,7 +18,7 @@ import (
 
 // TestSteadyTorture runs the shop for hours of virtual time, in which no machine is slow: every order that can succeed does, within a
 // second, the ledger is always exact, and neither memory nor tables grow once the first messages have been removed. It measures memory,
-// so it does not run beside other tests.
+// so it does not run alongside other tests.
 func TestSteadyTorture(t *testing.T) {
 	runs := []steady{{rate: 3, length: 4 * time.Minute, keep: time.Minute}}
 	if d, err := time.ParseDuration(os.Getenv("POSTRIDER_TORTURE")); err == nil { // 20m: a busy time, and a day at a booth

@@ -258,7 +258,7 @@ func TestPublisherFromAFile(t *testing.T) {
 	}
 }
 
-// TestMetricsOfARelay: the state of the store and what the process did, beside the health endpoints.
+// TestMetricsOfARelay: the state of the store and what the process did, next to the health endpoints.
 func TestMetricsOfARelay(t *testing.T) {
 	t.Parallel()
 	url, broker := clitest.NewOutbox(t), clitest.StartNATS(t)
