@@ -2,11 +2,15 @@ package sagatest
 
 import (
 	"context"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/saga/internal/machine"
 )
 
 // order is the data of the sagas of these tests.
@@ -126,7 +130,7 @@ func definitions() map[string]saga.Definition[order] {
 }
 
 // duplicates is 1 for definitions whose histories with duplicates are few enough for a test.
-var duplicates = map[string]int{"sequence": 1, "pivot": 1, "no undo": 1, "attempts": 1, "local": 1, "await": 1, "ask": 1}
+var duplicates = map[string]int{"sequence": 1, "pivot": 1, "no undo": 1, "attempts": 1, "local": 1, "parallel": 1, "await": 1, "ask": 1}
 
 // TestExplore: no history of any construct breaks a promise.
 func TestExplore(t *testing.T) {
@@ -151,4 +155,64 @@ func TestExplore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestThreeBranches (A22): of three branches, the second is refused while the others wait or are done. In whatever order everything arrives,
+// late or not, nothing is left.
+func TestThreeBranches(t *testing.T) {
+	t.Parallel()
+	const most = 25_000 // there are 46 times as many states as with two branches if every branch answers in every way
+	found := exploreThree(t, true)
+	if found.Ends[saga.Completed] > 0 || found.States > most {
+		t.Errorf("%d instances were completed, %d states; want none, and at most %d", found.Ends[saga.Completed], found.States, most)
+	}
+}
+
+// TestThreeBranchesTorture: the same with every answer of every branch; and with a message that arrives twice, or messages in any order. TestExplore
+// does both with two branches.
+func TestThreeBranchesTorture(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("POSTRIDER_TORTURE") == "" {
+		t.Skip("POSTRIDER_TORTURE is not set")
+	}
+	if found := exploreThree(t, false); found.Ends[saga.Completed] == 0 {
+		t.Error("no instance was completed")
+	}
+	exploreThree(t, true, Duplicates(1))
+	exploreThree(t, true, AnyOrder())
+}
+
+// exploreThree explores a Parallel of three requests. If refused, the second is refused, and the others are not.
+func exploreThree(t *testing.T, refused bool, options ...Option) Explored {
+	t.Helper()
+	deliver := saga.DefineStep[command, reply]("parcel.ship").WithTopic("parcels")
+	d, err := saga.Definition[order]{Name: "orders", Version: 1, Steps: []saga.Step[order]{saga.Parallel[order]{Name: "all", Steps: []saga.Step[order]{
+		request("reserve", reserve), request("charge", charge), request("ship", deliver)}}}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newExplorer(t, newModel(d, policy(2)), []byte(`{"id":"42"}`))
+	e.duplicates = 0
+	for _, o := range options {
+		o(e)
+	}
+	if refused {
+		e.next = func(w *world) []move { return slices.DeleteFunc(e.moves(w), answersOtherwise) }
+	}
+	found := e.report()
+	t.Logf("%d states, %d moves, ends %v", found.States, found.Moves, found.Ends)
+	if !found.Complete || found.Ends[saga.Compensated] == 0 {
+		t.Errorf("complete: %t, ends: %v; want all states, some compensated", found.Complete, found.Ends)
+	}
+	return found
+}
+
+// answersOtherwise says whether a move is an answer other than that the second branch is refused and the others are done.
+func answersOtherwise(m move) bool {
+	message, answer, answered := strings.Cut(m.label, " is delivered: ")
+	want := machine.OutcomeDone
+	if strings.HasPrefix(message, "command all/charge ") {
+		want = machine.OutcomeRefused
+	}
+	return answered && !strings.HasPrefix(answer, string(want))
 }
