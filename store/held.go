@@ -112,9 +112,9 @@ type Verb string
 //	            | discarded), and the queued messages follow     |
 //	VerbDead    | its blocking message becomes an open           | becomes an open dead letter
 //	            | dead letter, and the queued ones follow (1)    |
-//	VerbDeadAll | all its parked messages become open dead       | refused
-//	            | letters, and the key is free, also if it       |
-//	            | waited for a decision about a dead letter      |
+//	VerbDeadAll | all its parked messages become dead letters,   | refused
+//	            | and the key is free, also if it waited for a   |
+//	            | decision about a dead letter                   |
 //
 // (1) Refused while the key waits for a decision about a dead letter: the queued messages would be delivered past it.
 const (
