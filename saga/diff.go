@@ -25,7 +25,7 @@ const (
 	DiffPolicy = machine.ClassPolicy // the same, with other timeouts, attempts, roles or topics
 	DiffPinned = machine.ClassPinned // the build also has a newer version; the instance continues with its own
 	DiffStops  = machine.ClassStops  // the build does not have its definition: it waits
-	DiffUnsafe = machine.ClassUnsafe // the same, and the newest version has no undo for something that it has done
+	DiffUnsafe = machine.ClassUnsafe // the same, and the newest version lacks the undo of something that it has done
 )
 
 // Difference counts the instances of a version that have not ended and share a class.

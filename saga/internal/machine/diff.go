@@ -15,7 +15,7 @@ const (
 	ClassPinned Class = "pinned"     // the build also has a newer version; the instance continues with its own
 	ClassStops  Class = "would stop" // the build does not have its definition: it waits for a process that does
 	// ClassUnsafe: the build does not have its definition, and its newest version has no undo for something that the instance has
-	// done, so that nobody could undo it without the old build.
+	// done and its own version can undo, so that nobody could undo it without the old build.
 	ClassUnsafe Class = "unsafe: compensation missing"
 )
 
@@ -47,7 +47,7 @@ func Classify(d Rules, s *State, build []Rules) (Class, string) {
 		return ClassSame, ""
 	}
 	for _, path := range s.Owed() {
-		if !newest.canUndo(path) {
+		if d.canUndo(path) && !newest.canUndo(path) {
 			return ClassUnsafe, fmt.Sprintf("version %d has no undo for step %s", last, path)
 		}
 	}

@@ -1,6 +1,9 @@
 package machine
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestClassify: each class, for an instance that has done its first step.
 func TestClassify(t *testing.T) {
@@ -33,6 +36,26 @@ func TestClassify(t *testing.T) {
 	} {
 		if got, why := Classify(old, &in.State, tt.build); got != tt.want || (why == "") != (tt.want == ClassSame || tt.want == ClassPolicy || tt.want == ClassPinned) {
 			t.Errorf("%s: %s (%s), want %s", name, got, why, tt.want)
+		}
+	}
+}
+
+// TestClassifyWithoutUndo: what the instance's own version cannot undo, no newer one need undo.
+func TestClassifyWithoutUndo(t *testing.T) {
+	t.Parallel()
+	steps := func() []*Step {
+		ship, mail := requested("ship"), requested("mail")
+		ship.Pivot, ship.NoUndo, mail.NoUndo = true, true, true
+		return []*Step{requested("reserve"), ship, mail}
+	}
+	old, newer := saga(t, steps()...), saga(t, append(steps(), requested("thank"))...)
+	newer.Version = 2
+	for waits, answers := range map[string][]Input{
+		"ship": {answer("reserve", OutcomeDone)}, "mail": {answer("reserve", OutcomeDone), answer("ship", OutcomeDone)},
+	} {
+		in := after(t, old, `{}`, answers...)
+		if class, why := Classify(old, &in.State, []Rules{newer}); class != ClassStops || !strings.Contains(why, "can migrate") {
+			t.Errorf("an instance that waits for %s: %s (%s), want %s, and that it can be migrated", waits, class, why, ClassStops)
 		}
 	}
 }

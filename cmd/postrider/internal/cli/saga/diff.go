@@ -26,7 +26,7 @@ definitions, as Definition.Graph returns them, one JSON value after another.
   policy                        the same, with other timeouts, attempts, roles or topics, which apply from then on.
   pinned                        the build also has a newer version; the instance continues with its own.
   would stop                    the build does not have the definition: the instance waits for a process that does.
-  unsafe: compensation missing  the same, and the newest version has no undo for something that the instance has done.
+  unsafe: compensation missing  the same, and the newest version lacks the undo of something that the instance has done.
 
 Exit code 3 means that instances would stop.`,
 		Example: `  postrider saga diff --new sagas.json`,
