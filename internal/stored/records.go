@@ -17,9 +17,9 @@ func FindRecord(ctx context.Context, r store.Reader, kind, id string) (store.Rec
 	return OneRecord(kind, id, found, err)
 }
 
-// OneRecord returns the record that was found under an ID. Errors: store.ErrNoRecord; err.
+// OneRecord returns the record that was found under an ID; an empty one selects all, but is that of none. Errors: store.ErrNoRecord; err.
 func OneRecord(kind, id string, found []store.Record, err error) (store.Record, error) {
-	if err == nil && len(found) == 0 {
+	if err == nil && (len(found) == 0 || found[0].ID != id) {
 		err = fmt.Errorf("%s %s: %w", kind, id, store.ErrNoRecord)
 	}
 	if err != nil {

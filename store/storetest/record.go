@@ -6,12 +6,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postrider/postrider/erasure"
+	"github.com/postrider/postrider/legalhold"
 	"github.com/postrider/postrider/store"
 )
 
 var recordTests = []test{
 	{name: "RecordsAreKeptByRevision", run: recordRevisions},
 	{name: "RecordsOfAKindAreListedNewestFirst", run: recordLists},
+	{name: "AnEmptyIDIsThatOfNoRecord", run: emptyRecordID},
 	{name: "RecordsExpire", run: recordsExpire},
 	{name: "AnExpiredRecordIsReplaced", run: expiredRecordIsReplaced, statements: true},
 	{name: "ARecordIsRemoved", run: recordRemoved},
@@ -96,6 +99,33 @@ func recordLists(e *env) {
 				e.t.Errorf("%s: %+v lists %q, want %q", table, q, got, want)
 			}
 		}
+	}
+}
+
+// emptyRecordID: an empty ID, such as that of an unset variable, names no record, although it lists them all.
+func emptyRecordID(e *env) {
+	for _, table := range recordTables {
+		e.must(e.putRecord(store.Record{Table: table, Kind: "a", ID: "1", Body: []byte("{}")}), "add")
+		e.must(e.Change(e.ctx, store.Operation{Method: "Test", Doing: "test"}, func(w store.Writer) error {
+			if r, err := w.LockRecord(e.ctx, table, "a", ""); !errors.Is(err, store.ErrNoRecord) {
+				e.t.Errorf("%s: %+v, %v, want %v", table, r, err, store.ErrNoRecord)
+			}
+			return nil
+		}), "lock no record")
+	}
+	holds := legalhold.New(e.database)
+	h, err := holds.Place(e.ctx, "ann", "lawsuit 12")
+	e.must(err, "place a hold")
+	if _, err := holds.Release(e.ctx, "", "ann", "it has ended"); !errors.Is(err, legalhold.ErrNoHold) {
+		e.t.Errorf("release of no hold: %v, want %v", err, legalhold.ErrNoHold)
+	}
+	_, err = holds.Release(e.ctx, h.ID, "ann", "it has ended")
+	e.must(err, "release the hold")
+	erasures := erasure.New(e.database)
+	_, err = erasures.Erase(e.ctx, erasure.Plan{Key: "order/1"}, nil)
+	e.must(err, "erase")
+	if _, err := erasures.Resume(e.ctx, "", "ann", nil); !errors.Is(err, erasure.ErrNoErasure) {
+		e.t.Errorf("resume of no erasure: %v, want %v", err, erasure.ErrNoErasure)
 	}
 }
 
