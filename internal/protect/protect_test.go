@@ -37,15 +37,17 @@ func TestCall(t *testing.T) {
 		"wrapped pointer": {func() error { var e *nilError; return errors.Join(e, boom) }, "a method of the returned"},
 		"comparison":      {func() error { return isPanics{} }, "not comparable"},
 	} {
-		err := protect.Call(c.f, panicked)
-		if c.want == "" {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
+		here := func() error { return protect.Here(c.f, func(v any) error { return panicked(v, "") }) }
+		for way, err := range map[string]error{"call": protect.Call(c.f, panicked), "here, in a call": protect.Call(here, panicked)} {
+			if c.want == "" {
+				if err != nil {
+					t.Errorf("%s: %s: %v", way, name, err)
+				}
+				continue
 			}
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want %q", name, err, c.want)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %s: error %v, want %q", way, name, err, c.want)
+			}
 		}
 	}
 }

@@ -4,14 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postrider/postrider/store"
 )
 
-// query is a statement of an inbox. Its parameters are types that every driver supports: text, numbers, booleans; arrays are
-// text.
+// query is a statement of an inbox or a saga. Its parameters are types that every driver supports: text, numbers, booleans. Arrays are
+// text, or slices where the statement does not say that they are text; a sqlCaller makes text of them.
 type query struct {
 	sql  string
 	args []any
@@ -109,6 +110,7 @@ func (c sqlCaller) partitions(ctx context.Context, s *Store) (int, error) {
 }
 
 func (c sqlCaller) one(ctx context.Context, q query) (err error) {
+	q.args = arraysAsText(slices.Clone(q.args))
 	if q.row == nil {
 		_, err := c.tx.ExecContext(ctx, q.sql, q.args...)
 		return err

@@ -176,25 +176,7 @@ func columns(msgs []*postrider.Message, partitions int) (columns []any, err erro
 // textColumns returns columns as array literals.
 func textColumns(msgs []*postrider.Message, partitions int) ([]any, error) {
 	texts, err := columns(msgs, partitions)
-	for i, c := range texts {
-		switch c := c.(type) {
-		case []string:
-			texts[i] = array(c, quoted)
-		case []int16:
-			texts[i] = array(c, number)
-		case []int32:
-			texts[i] = array(c, number)
-		case []int64:
-			texts[i] = array(c, number)
-		case []time.Time:
-			texts[i] = array(c, moment)
-		case []*time.Time:
-			texts[i] = array(c, optional)
-		case [][]byte:
-			texts[i] = array(c, hexBytes)
-		}
-	}
-	return texts, err
+	return arraysAsText(texts), err
 }
 
 func each[V any](msgs []*postrider.Message, of func(m *postrider.Message) V) []V {

@@ -15,7 +15,7 @@ import (
 
 // loadSagas implements LoadSagas.
 func (s *Store) loadSagas(ctx context.Context, c caller, runs []string) (out []store.SagaInstance, err error) {
-	q := query{sql: s.sql.loadSagas, args: []any{array(distinct(slices.Clone(runs)), quoted)}, row: instances(&out)}
+	q := query{sql: s.sql.loadSagas, args: []any{list(distinct(slices.Clone(runs)))}, row: instances(&out)}
 	return out, translate("load sagas", c.call(ctx, q))
 }
 
@@ -32,11 +32,11 @@ func instances(into *[]store.SagaInstance) func(scan func(dest ...any) error) er
 // findSagas implements FindSagas.
 func (s *Store) findSagas(ctx context.Context, c caller, lookups []store.SagaLookup) (runs []string, err error) {
 	err = c.call(ctx, query{sql: s.sql.findSagas, row: text(&runs), args: []any{
-		texts(lookups, func(l *store.SagaLookup) string { return l.ID }),
-		texts(lookups, func(l *store.SagaLookup) string { return l.Saga }),
-		texts(lookups, func(l *store.SagaLookup) string { return l.Key }),
-		texts(lookups, func(l *store.SagaLookup) string { return l.Alias.Name }),
-		texts(lookups, func(l *store.SagaLookup) string { return l.Alias.Value }),
+		columnOf(lookups, func(l *store.SagaLookup) string { return l.ID }),
+		columnOf(lookups, func(l *store.SagaLookup) string { return l.Saga }),
+		columnOf(lookups, func(l *store.SagaLookup) string { return l.Key }),
+		columnOf(lookups, func(l *store.SagaLookup) string { return l.Alias.Name }),
+		columnOf(lookups, func(l *store.SagaLookup) string { return l.Alias.Value }),
 	}})
 	return runs, translate("find sagas", err)
 }
@@ -115,10 +115,10 @@ func (s *Store) existingSagas(starts []store.SagaStart, found map[string]*store.
 	return query{
 		sql: s.sql.existingSagas,
 		args: []any{
-			texts(starts, func(st *store.SagaStart) string { return st.Run }),
-			texts(starts, func(st *store.SagaStart) string { return st.ID }),
-			texts(starts, func(st *store.SagaStart) string { return st.Saga }),
-			texts(starts, func(st *store.SagaStart) string { return st.Key }),
+			columnOf(starts, func(st *store.SagaStart) string { return st.Run }),
+			columnOf(starts, func(st *store.SagaStart) string { return st.ID }),
+			columnOf(starts, func(st *store.SagaStart) string { return st.Saga }),
+			columnOf(starts, func(st *store.SagaStart) string { return st.Key }),
 		},
 		row: func(scan func(dest ...any) error) error {
 			var run string
@@ -131,13 +131,13 @@ func (s *Store) existingSagas(starts []store.SagaStart, found map[string]*store.
 
 // startArrays are the parameters of createSagasSQL.
 func startArrays(starts []store.SagaStart) []any {
-	fixed := func(of func(st *store.SagaStart) string) string { return texts(starts, of) }
+	fixed := func(of func(st *store.SagaStart) string) []string { return columnOf(starts, of) }
 	return append(changedArraysOf(starts, func(st *store.SagaStart) changed { return changed{&st.SagaCondition, st.SagaTimes, &st.SagaBody} }),
 		fixed(func(st *store.SagaStart) string { return st.Run }),
 		fixed(func(st *store.SagaStart) string { return st.ID }),
 		fixed(func(st *store.SagaStart) string { return st.Engine }),
 		fixed(func(st *store.SagaStart) string { return st.Saga }),
-		columnArray(starts, func(st *store.SagaStart) int32 { return int32(st.Version) }, number),
+		columnOf(starts, func(st *store.SagaStart) int32 { return int32(st.Version) }),
 		fixed(func(st *store.SagaStart) string { return st.Hash }),
 		fixed(func(st *store.SagaStart) string { return string(st.Kind) }),
 		fixed(func(st *store.SagaStart) string { return st.Key }),
@@ -158,18 +158,20 @@ type changed struct {
 
 // changedArraysOf are the arrays of changedArrays.
 func changedArraysOf[Row any](rows []Row, of func(r *Row) changed) []any {
-	text := func(f func(c changed) string) string { return texts(rows, func(r *Row) string { return f(of(r)) }) }
-	flag := func(f func(c changed) bool) string {
-		return columnArray(rows, func(r *Row) bool { return f(of(r)) }, boolean)
+	text := func(f func(c changed) string) []string {
+		return columnOf(rows, func(r *Row) string { return f(of(r)) })
 	}
-	count := func(f func(c changed) int) string {
-		return columnArray(rows, func(r *Row) int32 { return int32(f(of(r))) }, number)
+	flag := func(f func(c changed) bool) []bool {
+		return columnOf(rows, func(r *Row) bool { return f(of(r)) })
 	}
-	micros := func(f func(c changed) int64) string {
-		return columnArray(rows, func(r *Row) int64 { return f(of(r)) }, number)
+	count := func(f func(c changed) int) []int32 {
+		return columnOf(rows, func(r *Row) int32 { return int32(f(of(r))) })
 	}
-	data := func(f func(c changed) []byte) string {
-		return columnArray(rows, func(r *Row) []byte { return f(of(r)) }, hexBytes)
+	micros := func(f func(c changed) int64) []int64 {
+		return columnOf(rows, func(r *Row) int64 { return f(of(r)) })
+	}
+	data := func(f func(c changed) []byte) [][]byte {
+		return bytesOf(rows, func(r *Row) []byte { return f(of(r)) })
 	}
 	return []any{
 		text(func(c changed) string { return string(c.Status) }),
@@ -203,9 +205,9 @@ func (s *Store) saveSagas(ctx context.Context, c caller, changes []store.SagaCha
 		return err
 	}
 	args := append(changedArraysOf(changes, func(c *store.SagaChange) changed { return changed{&c.SagaCondition, c.SagaTimes, &c.SagaBody} }),
-		texts(changes, func(c *store.SagaChange) string { return c.Run }),
-		columnArray(changes, func(c *store.SagaChange) int64 { return c.Rev }, number),
-		columnArray(changes, func(c *store.SagaChange) int32 { return int32(len(c.Transitions)) }, number))
+		columnOf(changes, func(c *store.SagaChange) string { return c.Run }),
+		columnOf(changes, func(c *store.SagaChange) int64 { return c.Rev }),
+		columnOf(changes, func(c *store.SagaChange) int32 { return int32(len(c.Transitions)) }))
 	saved := query{sql: s.sql.saveSagas, args: args, row: wantCount(len(changes), store.ErrSagaMoved)}
 	written := query{sql: s.sql.writeHistory, args: historyArrays(history)}
 	return translate("save sagas", c.call(ctx, append([]query{saved, written}, s.writeNames(changes)...)...))
@@ -280,15 +282,15 @@ func (s *Store) writeNames(changes []store.SagaChange) (queries []query) {
 
 func historyArrays(rows []historyRow) []any {
 	return []any{
-		texts(rows, func(r *historyRow) string { return r.run }),
-		columnArray(rows, func(r *historyRow) int64 { return r.rev }, number),
-		texts(rows, func(r *historyRow) string { return r.Input }),
-		texts(rows, func(r *historyRow) string { return r.Step }),
-		texts(rows, func(r *historyRow) string { return r.MessageID }),
-		texts(rows, func(r *historyRow) string { return r.Actor }),
-		texts(rows, func(r *historyRow) string { return stored.Text(r.Note) }),
-		texts(rows, func(r *historyRow) string { return r.entries }),
-		columnArray(rows, func(r *historyRow) []byte { return r.Patch }, hexBytes),
+		columnOf(rows, func(r *historyRow) string { return r.run }),
+		columnOf(rows, func(r *historyRow) int64 { return r.rev }),
+		columnOf(rows, func(r *historyRow) string { return r.Input }),
+		columnOf(rows, func(r *historyRow) string { return r.Step }),
+		columnOf(rows, func(r *historyRow) string { return r.MessageID }),
+		columnOf(rows, func(r *historyRow) string { return r.Actor }),
+		columnOf(rows, func(r *historyRow) string { return stored.Text(r.Note) }),
+		columnOf(rows, func(r *historyRow) string { return r.entries }),
+		bytesOf(rows, func(r *historyRow) []byte { return r.Patch }),
 	}
 }
 
@@ -297,8 +299,8 @@ func nameArrays(rows []nameRow) []any {
 		return cmp.Or(strings.Compare(a.run, b.run), strings.Compare(a.name, b.name), strings.Compare(a.value, b.value))
 	})
 	return []any{
-		texts(rows, func(r *nameRow) string { return r.run }),
-		texts(rows, func(r *nameRow) string { return r.name }),
-		texts(rows, func(r *nameRow) string { return r.value }),
+		columnOf(rows, func(r *nameRow) string { return r.run }),
+		columnOf(rows, func(r *nameRow) string { return r.name }),
+		columnOf(rows, func(r *nameRow) string { return r.value }),
 	}
 }

@@ -14,7 +14,7 @@ var _ store.SagaMaintenance = (*Store)(nil)
 const (
 	// newRecordsSQL: arrays $1 kind, $2 id, $3 body.
 	newRecordsSQL = `
-insert into {records} (kind, id, body) select kind, id, body from unnest($1::text::text[], $2::text::text[], $3::text::bytea[]) as n (kind, id, body)
+insert into {records} (kind, id, body) select kind, id, body from unnest($1::text[], $2::text[], $3::bytea[]) as n (kind, id, body)
 order by kind, id on conflict do nothing`
 	expireRecordsSQL = `delete from {records} where kind = $1::text and expires_at < clock_timestamp()`
 	// putRecordSQL: $1 kind, $2 id, $3 body, $4 how long it is kept in microseconds.
@@ -40,8 +40,8 @@ func (s *Store) ReportSagas(ctx context.Context, engine, process string, definit
 		queries = append(queries, query{sql: inTable(removeRecordSQL, store.WorkRecords), args: []any{report.Kind, report.ID}})
 	} else {
 		queries = append(queries, query{sql: newRecordsSQL, args: []any{
-			texts(known, func(d *stored.Document) string { return d.Kind }), texts(known, func(d *stored.Document) string { return d.ID }),
-			columnArray(known, func(d *stored.Document) []byte { return d.Body }, hexBytes),
+			columnOf(known, func(d *stored.Document) string { return d.Kind }), columnOf(known, func(d *stored.Document) string { return d.ID }),
+			bytesOf(known, func(d *stored.Document) []byte { return d.Body }),
 		}}, query{sql: putRecordSQL, args: []any{report.Kind, report.ID, report.Body, ttl.Microseconds()}})
 	}
 	_, err = retry(func() (struct{}, error) {
@@ -85,15 +85,15 @@ order by r.purge_from limit $2::int8 for update of r skip locked`
 	// it is locked and may still be purged.
 	familiesSQL = `
 with recursive family as (
-	select n.run as root, c.run from unnest($1::text::text[]) as n (run) join {sagas} c on c.parent_run = n.run and c.parent_run <> ''
+	select n.run as root, c.run from unnest($1::text[]) as n (run) join {sagas} c on c.parent_run = n.run and c.parent_run <> ''
 	union all select f.root, c.run from family f join {sagas} c on c.parent_run = f.run and c.parent_run <> '')
 select root, run from family`
 	lockRunsSQL = `
-select s.run from {sagas} s where s.run = any($1::text::text[]) and s.status in ('completed', 'compensated')
+select s.run from {sagas} s where s.run = any($1::text[]) and s.status in ('completed', 'compensated')
 order by s.run for update skip locked`
 
 	purgeRunsSQL = `
-with runs as materialized (select unnest($1::text::text[]) as run),
+with runs as materialized (select unnest($1::text[]) as run),
 	h as (delete from {saga_history} h using runs where h.run = runs.run),
 	a as (delete from {saga_aliases} a using runs where a.run = runs.run),
 	l as (delete from {saga_labels} l using runs where l.run = runs.run)

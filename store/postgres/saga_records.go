@@ -15,7 +15,7 @@ import (
 
 const (
 	// stepsSQL are steps of participant $1, arrays $2 run and $3 step, in the order of locking.
-	stepsSQL = `unnest((select $2::text::text[]), $3::text::text[]) with ordinality as n (run, step, ord)`
+	stepsSQL = `unnest((select $2::text[]), $3::text[]) with ordinality as n (run, step, ord)`
 
 	// saveRecordsSQL: $1 participant, arrays $2 run, $3 step, $4 state, $5 type of command, $6 command, $7 type of reply, $8 reply, $9
 	// first sent, $10 schema version. It counts the rows, which are locked, so they stay where they are. A new one keeps its purge_from, so
@@ -26,8 +26,8 @@ with saved as (
 		reply_type = n.reply_type, reply = case when r.reply = n.reply then r.reply else n.reply end, first_sent_at = n.first_sent_at,
 		schema_version = n.schema_version, saved_at = clock_timestamp(),
 		purge_from = case when r.state = '' and r.purge_from is not null then r.purge_from else clock_timestamp() end
-	from unnest((select $2::text::text[]), $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::text[], $8::text::bytea[],
-		$9::text::timestamptz[], $10::text::int4[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version)
+	from unnest((select $2::text[]), $3::text[], $4::text[], $5::text[], $6::bytea[], $7::text[], $8::bytea[],
+		$9::timestamptz[], $10::int4[]) as n (run, step, state, command_type, command, reply_type, reply, first_sent_at, schema_version)
 	cross join lateral (select r.ctid as place from {saga_records} r
 		where r.participant = $1::text and r.run = n.run and r.step = n.step offset 0) as w
 	where r.ctid = w.place returning 1
@@ -40,7 +40,7 @@ delete from {saga_records} r using ` + stepsSQL + ` where r.participant = $1::te
 	// closeRunsSQL: $1 participant, $2 runs. A row that is only a lock is removed by the transaction that has locked it. No index
 	// changes, unless the purge has looked at the record before.
 	closeRunsSQL = `
-update {saga_records} r set closed = true, purge_from = coalesce(r.purge_from, r.saved_at) from unnest((select $2::text::text[])) as n (run)
+update {saga_records} r set closed = true, purge_from = coalesce(r.purge_from, r.saved_at) from unnest((select $2::text[])) as n (run)
 where r.participant = $1::text and r.run = n.run and not r.closed and r.state <> ''`
 )
 
@@ -73,7 +73,7 @@ func compareSteps(a, b store.SagaStep) int {
 func (s *Store) lockSagaRecords(ctx context.Context, c caller, participant string, steps []store.SagaStep) ([]store.SagaRecord, time.Time, error) {
 	sorted := slices.Compact(slices.SortedFunc(slices.Values(steps), compareSteps))
 	args := []any{
-		participant, texts(sorted, func(s *store.SagaStep) string { return s.Run }), texts(sorted, func(s *store.SagaStep) string { return s.Step }),
+		participant, columnOf(sorted, func(s *store.SagaStep) string { return s.Run }), columnOf(sorted, func(s *store.SagaStep) string { return s.Step }),
 	}
 	var now int64
 	records := make(map[store.SagaStep]store.SagaRecord, len(sorted))
@@ -112,19 +112,19 @@ func (s *Store) saveSagaRecords(ctx context.Context, c caller, participant strin
 	rows = slices.DeleteFunc(rows, func(r store.SagaRecord) bool { return r.State == store.SagaStepNone })
 	steps := func(of []store.SagaRecord) []any {
 		return []any{
-			participant, texts(of, func(r *store.SagaRecord) string { return r.Run }), texts(of, func(r *store.SagaRecord) string { return r.Step }),
+			participant, columnOf(of, func(r *store.SagaRecord) string { return r.Run }), columnOf(of, func(r *store.SagaRecord) string { return r.Step }),
 		}
 	}
 	var queries []query
 	if len(rows) > 0 {
 		queries = append(queries, query{sql: s.sql.saveRecords, args: append(steps(rows),
-			texts(rows, func(r *store.SagaRecord) string { return string(r.State) }),
-			texts(rows, func(r *store.SagaRecord) string { return r.CommandType }),
-			columnArray(rows, func(r *store.SagaRecord) []byte { return r.Command }, hexBytes),
-			texts(rows, func(r *store.SagaRecord) string { return r.ReplyType }),
-			columnArray(rows, func(r *store.SagaRecord) []byte { return r.Reply }, hexBytes),
-			columnArray(rows, func(r *store.SagaRecord) *time.Time { return momentOrNil(r.FirstSentAt) }, optional),
-			columnArray(rows, func(r *store.SagaRecord) int32 { return int32(r.SchemaVersion) }, number)), row: wantCount(len(rows), errNotLocked)})
+			columnOf(rows, func(r *store.SagaRecord) string { return string(r.State) }),
+			columnOf(rows, func(r *store.SagaRecord) string { return r.CommandType }),
+			bytesOf(rows, func(r *store.SagaRecord) []byte { return r.Command }),
+			columnOf(rows, func(r *store.SagaRecord) string { return r.ReplyType }),
+			bytesOf(rows, func(r *store.SagaRecord) []byte { return r.Reply }),
+			columnOf(rows, func(r *store.SagaRecord) *time.Time { return momentOrNil(r.FirstSentAt) }),
+			columnOf(rows, func(r *store.SagaRecord) int32 { return int32(r.SchemaVersion) })), row: wantCount(len(rows), errNotLocked)})
 	}
 	if len(gone) > 0 {
 		queries = append(queries, query{sql: s.sql.removeRecords, args: steps(gone)})
@@ -141,5 +141,5 @@ func momentOrNil(t time.Time) *time.Time {
 
 // closeSagaRuns implements CloseSagaRuns.
 func (s *Store) closeSagaRuns(ctx context.Context, c caller, participant string, runs []string) error {
-	return translate("close the runs of sagas", c.call(ctx, query{sql: s.sql.closeRuns, args: []any{participant, array(distinct(slices.Clone(runs)), quoted)}}))
+	return translate("close the runs of sagas", c.call(ctx, query{sql: s.sql.closeRuns, args: []any{participant, list(distinct(slices.Clone(runs)))}}))
 }

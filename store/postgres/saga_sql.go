@@ -26,7 +26,7 @@ var (
 // the row before. $1 runs.
 var loadSagasSQL = `
 select ` + sagaColumns + `
-from unnest((select $1::text::text[])) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s`
+from unnest((select $1::text[])) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s`
 
 // findSagasSQL: arrays $1 ID, $2 saga, $3 key, $4 name and $5 value of an alias.
 const findSagasSQL = `
@@ -34,15 +34,15 @@ select coalesce(case
 	when l.id <> '' then (select s.run from {sagas} s where s.id = l.id)
 	when l.key <> '' then (select s.run from {sagas} s where s.saga = l.saga and s.saga_key = l.key and s.holds_key)
 	else (select a.run from {saga_aliases} a where a.saga = l.saga and a.name = l.name and a.value = l.value) end, '')
-from unnest((select $1::text::text[]), $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[])
+from unnest((select $1::text[]), $2::text[], $3::text[], $4::text[], $5::text[])
 	with ordinality as l (id, saga, key, name, value, ord)
 order by l.ord`
 
 const (
 	// changedArrays are $1 to $14, the columns of stored.SagaChanged.
-	changedArrays = `(select $1::text::text[]), $2::text::text[], $3::text::bool[], $4::text::bool[], $5::text::text[], $6::text::text[],
-	$7::text::text[], $8::text::int4[], $9::text::int4[], $10::text::int8[], $11::text::int8[], $12::text::text[], $13::text::bytea[],
-	$14::text::bytea[]`
+	changedArrays = `(select $1::text[]), $2::text[], $3::bool[], $4::bool[], $5::text[], $6::text[],
+	$7::text[], $8::int4[], $9::int4[], $10::int8[], $11::int8[], $12::text[], $13::bytea[],
+	$14::bytea[]`
 
 	// createSagasSQL inserts in the order of the arrays, which are sorted by ID. $15 to $27 are the columns of stored.SagaFixed. It
 	// waits for other transactions that insert the same ID or key, and returns the runs that it inserted. Those have their first entry of
@@ -52,14 +52,14 @@ with clock as materialized (select clock_timestamp() as now), created as (
 insert into {sagas} (` + stored.SagaFixed + `, ` + stored.SagaChanged + `, holds_key, rev, started_at, updated_at, stuck_at)
 select ` + stored.SagaFixed + `, ` + stored.SagaChanged + `, saga_key <> '', 1, clock.now, clock.now,
 	case when status = 'stuck' then clock.now end
-from clock cross join unnest(` + changedArrays + `, $15::text::text[], $16::text::text[], $17::text::text[], $18::text::text[], $19::text::int4[],
-	$20::text::text[], $21::text::text[], $22::text::text[], $23::text::text[], $24::text::text[], $25::text::text[], $26::text::text[],
-	$27::text::text[]) as n (` + stored.SagaChanged + `, ` + stored.SagaFixed + `)
+from clock cross join unnest(` + changedArrays + `, $15::text[], $16::text[], $17::text[], $18::text[], $19::int4[],
+	$20::text[], $21::text[], $22::text[], $23::text[], $24::text[], $25::text[], $26::text[],
+	$27::text[]) as n (` + stored.SagaChanged + `, ` + stored.SagaFixed + `)
 on conflict do nothing returning run
 ), written as (
 insert into {saga_history} (` + historyColumns + `, at) select ` + historyColumns + `, clock.now
-from clock cross join unnest((select $28::text::text[]), $29::text::int8[], $30::text::text[], $31::text::text[], $32::text::text[], $33::text::text[],
-	$34::text::text[], $35::text::text[], $36::text::bytea[]) as h (` + historyColumns + `) join created using (run)
+from clock cross join unnest((select $28::text[]), $29::int8[], $30::text[], $31::text[], $32::text[], $33::text[],
+	$34::text[], $35::text[], $36::bytea[]) as h (` + historyColumns + `) join created using (run)
 )
 select run from created`
 
@@ -72,7 +72,7 @@ with saved as (
 		stuck_at = case when c.status = 'stuck' then coalesce(s.stuck_at, clock_timestamp()) end,
 		ended_at = case when w.ends then coalesce(s.ended_at, clock_timestamp()) end,
 		purge_from = case when c.status in ('completed', 'compensated') and s.parent_run = '' then coalesce(s.ended_at, clock_timestamp()) end
-	from unnest(` + changedArrays + `, $15::text::text[], $16::text::int8[], $17::text::int4[])
+	from unnest(` + changedArrays + `, $15::text[], $16::int8[], $17::int4[])
 		as c (` + stored.SagaChanged + `, run, rev, transitions)
 	cross join lateral (select s.ctid as place, c.status in ('completed', 'compensated', 'abandoned') as ends
 		from {sagas} s where s.run = c.run and s.rev = c.rev - c.transitions offset 0 for update) as w
@@ -90,12 +90,12 @@ with changed as (update {sagas} set version = $2::int4, hash = $3::text where ru
 	historyColumns  = `run, rev, input, step, message_id, actor, note, entries, patch`
 	writeHistorySQL = `
 insert into {saga_history} (` + historyColumns + `, at) select ` + historyColumns + `, clock_timestamp()
-from unnest((select $1::text::text[]), $2::text::int8[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[],
-	$8::text::text[], $9::text::bytea[]) as h (` + historyColumns + `)`
+from unnest((select $1::text[]), $2::int8[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+	$8::text[], $9::bytea[]) as h (` + historyColumns + `)`
 
 	// addAliasesSQL adds aliases, arrays $1 run, $2 name, $3 value, in sorted order; strangeAliasesSQL then counts those that
 	// belong to another instance.
-	aliasesSQL    = `unnest($1::text::text[], $2::text::text[], $3::text::text[]) as n (run, name, value) join {sagas} s on s.run = n.run`
+	aliasesSQL    = `unnest($1::text[], $2::text[], $3::text[]) as n (run, name, value) join {sagas} s on s.run = n.run`
 	addAliasesSQL = `
 insert into {saga_aliases} (saga, name, value, run) select s.saga, n.name, n.value, n.run from ` + aliasesSQL + `
 order by s.saga, n.name, n.value on conflict do nothing`
@@ -104,7 +104,7 @@ select count(*) from ` + aliasesSQL + ` join {saga_aliases} a on a.saga = s.saga
 where a.run <> n.run`
 
 	// setLabelsSQL sets labels, arrays $1 run, $2 name, $3 value; dropLabelsSQL removes those without a value.
-	labelsSQL    = `unnest($1::text::text[], $2::text::text[], $3::text::text[]) as n (run, name, value)`
+	labelsSQL    = `unnest($1::text[], $2::text[], $3::text[]) as n (run, name, value)`
 	setLabelsSQL = `
 insert into {saga_labels} (run, name, value) select n.run, n.name, n.value from ` + labelsSQL + ` where n.value <> ''
 on conflict (run, name) do update set value = excluded.value`
@@ -115,7 +115,7 @@ on conflict (run, name) do update set value = excluded.value`
 // $4 key.
 var existingSagasSQL = `
 select n.run, ` + sagaColumns + `
-from unnest((select $1::text::text[]), $2::text::text[], $3::text::text[], $4::text::text[]) as n (run, id, saga, key)
+from unnest((select $1::text[]), $2::text[], $3::text[], $4::text[]) as n (run, id, saga, key)
 cross join lateral (
 	select s.* from (
 		select 1 as rank, x.run from {sagas} x where x.run = n.run
@@ -142,21 +142,16 @@ func newSagaStatements(n names) sagaStatements {
 	}
 }
 
-// columnArray writes a column of several rows as an array.
-func columnArray[Row, T any](rows []Row, of func(r *Row) T, write func(b []byte, v T) []byte) string {
+// columnOf returns a column of several rows.
+func columnOf[Row, T any](rows []Row, of func(r *Row) T) []T {
 	values := make([]T, len(rows))
 	for i := range rows {
 		values[i] = of(&rows[i])
 	}
-	return array(values, write)
+	return values
 }
 
-// texts writes a column of texts as an array.
-func texts[Row any](rows []Row, of func(r *Row) string) string { return columnArray(rows, of, quoted) }
-
-func boolean(b []byte, v bool) []byte {
-	if v {
-		return append(b, 't')
-	}
-	return append(b, 'f')
+// bytesOf is columnOf for bytes, of which none are null.
+func bytesOf[Row any](rows []Row, of func(r *Row) []byte) [][]byte {
+	return columnOf(rows, func(r *Row) []byte { return stored.Bytes(of(r)) })
 }

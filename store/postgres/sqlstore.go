@@ -131,6 +131,31 @@ var microseconds = regexp.MustCompile(`\{micros:(\w+)\}`)
 
 const year10000 = "253402300800000000"
 
+// arraysAsText makes array literals of the slices among arguments, in place, for drivers without array support.
+func arraysAsText(args []any) []any {
+	for i, arg := range args {
+		switch c := arg.(type) {
+		case []string:
+			args[i] = array(c, quoted)
+		case []int16:
+			args[i] = array(c, number)
+		case []int32:
+			args[i] = array(c, number)
+		case []int64:
+			args[i] = array(c, number)
+		case []bool:
+			args[i] = array(c, strconv.AppendBool)
+		case []time.Time:
+			args[i] = array(c, moment)
+		case []*time.Time:
+			args[i] = array(c, optional)
+		case [][]byte:
+			args[i] = array(c, hexBytes)
+		}
+	}
+	return args
+}
+
 // array writes a PostgreSQL array literal.
 func array[T any](values []T, write func(b []byte, v T) []byte) string {
 	b := []byte{'{'}

@@ -163,7 +163,7 @@ func (d *Definition) passed(state *State) bool {
 // whether the call succeeded.
 func (t *transition) guarded(s *Step, st *StepState, what string, call func(data any) error) bool {
 	sc := t.scope(s)
-	err := protect.Call(func() error { return call(sc.value()) }, func(v any, _ string) error { return fmt.Errorf("panic: %v", v) })
+	err := protect.Here(func() error { return call(sc.value()) }, func(v any) error { return fmt.Errorf("panic: %v", v) })
 	if err == nil {
 		return true
 	}

@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,13 @@ func TestDifferences(t *testing.T) {
 		{`{"a":1,"b":{"c":2}}`, `{"a":1,"b":{"c":3}}`, `[{"path":["b","c"],"before":2,"after":3}]`},
 		{`{"a":1}`, `{"b":null}`, `[{"path":["a"],"before":1},{"path":["b"],"after":null}]`},
 		{`{"a":[1,2]}`, `{"a":[1]}`, `[{"path":["a"],"before":[1,2],"after":[1]}]`},
+		{`{"a":"x<y"}`, `{"a":"x\u003cy"}`, `null`},
+		{`{"a":"\u0041"}`, `{"a":"A"}`, `null`},
+		{`{"a":"é"}`, `{"a":"\u00e9"}`, `null`},
+		{`{"a":"x"}`, `{"a":"x y"}`, `[{"path":["a"],"before":"x","after":"x y"}]`},
+		{`{"a":1.0}`, `{"a":1.00}`, `[{"path":["a"],"before":1.0,"after":1.00}]`},
+		{`-1 `, `-1`, `null`},
+		{`""`, `"\""`, `[{"path":null,"before":"","after":"\""}]`},
 	} {
 		found, err := Differences([]byte(tt[0]), []byte(tt[1]))
 		if err != nil {
@@ -136,6 +144,62 @@ func TestDifferences(t *testing.T) {
 		}
 		if got, err := json.Marshal(found); err != nil || string(got) != tt[2] {
 			t.Errorf("from %s to %s: %s (%v), want %s", tt[0], tt[1], got, err, tt[2])
+		}
+	}
+}
+
+// TestPlainTextIsCanonical: what isPlain takes is what decoding and encoding makes of it.
+func TestPlainTextIsCanonical(t *testing.T) {
+	t.Parallel()
+	for _, inner := range []string{
+		"", "a", " a ~", "a\"b", `a\"b`, `\u0041`, "a<b", "a>b", "a&b", "a\x01b", "a\x7fb", "é", "\xff", "\u2028", `\`,
+		"0", "-0", "1.50", "1e9", "1E+9", "01", "-", "1 ", "1\n", "1,2", "true", "null", "{}",
+	} {
+		for _, text := range []string{inner, `"` + inner + `"`, `"` + inner, inner + `"`} {
+			if text == "" || !isPlain([]byte(text)) {
+				continue
+			}
+			var v any
+			err := read([]byte(text), &v)
+			encoded, _ := json.Marshal(v)
+			if err != nil || string(encoded) != text {
+				t.Errorf("%q counts as plain, and is encoded as %q (%v)", text, encoded, err)
+			}
+		}
+	}
+	for _, text := range []string{`"an order"`, `17`, `-2.5`} {
+		if !isPlain([]byte(text)) {
+			t.Errorf("%s does not count as plain", text)
+		}
+	}
+}
+
+// TestPlainFields: what is read without a decoder is what a decoder reads.
+func TestPlainFields(t *testing.T) {
+	t.Parallel()
+	plain := 0
+	for _, text := range []string{
+		`{}`, ` { } `, `{"a":1}`, `{"a":"x","b":"","":null}`, `{ "a" : [ 1 , {"b":"]}\""} ] , "c" : { "d" : {} } }`, "{\n\t\"a\": true\r\n}\n",
+		`{"a":"\\","b":"\\\""}`, `{"a":"{","b":"}"}`, `{"a":1,"a":2}`, `{"a":",","b":"é"}`, `{"é":1}`, `{"\u0041":1}`, `{"a\"b":1}`, `{"a":-1.5e9,"b":{"c":[[]]}}`,
+	} {
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := fields([]byte(text))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+		if plainFields([]byte(text)) != nil {
+			plain++
+		}
+	}
+	if plain != 11 {
+		t.Errorf("%d of the texts are read without a decoder", plain)
+	}
+	for _, text := range []string{``, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{"a":,"b":1}`, `{a:1}`, `{"a" 1}`, `["a"]`, `{"a":"}`} {
+		if got, err := fields([]byte(text)); err == nil {
+			t.Errorf("%s: %s, and no error", text, got)
 		}
 	}
 }

@@ -61,8 +61,9 @@ func Differences(before, after []byte) ([]Difference, error) {
 // differ decodes only what is not the same text. An empty text says that there is nothing.
 func differ(path []string, before, after json.RawMessage, found *[]Difference) error {
 	if isObject(before) && isObject(after) {
-		var b, a map[string]json.RawMessage
-		if err := errors.Join(json.Unmarshal(before, &b), json.Unmarshal(after, &a)); err != nil {
+		b, errB := fields(before)
+		a, errA := fields(after)
+		if err := errors.Join(errB, errA); err != nil {
 			return err
 		}
 		names := slices.AppendSeq(slices.Collect(maps.Keys(b)), maps.Keys(a))
@@ -135,11 +136,32 @@ func canonical(text json.RawMessage) (json.RawMessage, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
+	if isPlain(text) {
+		return text, nil
+	}
 	var v any
 	if err := read(text, &v); err != nil {
 		return nil, err
 	}
 	return json.Marshal(v)
+}
+
+// isPlain reports whether a text is a number, or a string without what has to be, or may be, escaped: it is canonical as it is. Most values
+// are.
+func isPlain(text []byte) bool {
+	last := len(text) - 1
+	switch first := text[0]; {
+	case first == '-' || '0' <= first && first <= '9':
+		return text[last] > ' ' && json.Valid(text)
+	case first != '"' || last == 0 || text[last] != '"':
+		return false
+	}
+	for _, c := range text[1:last] {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 // read decodes JSON with numbers as they are written.

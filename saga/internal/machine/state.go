@@ -195,11 +195,12 @@ func (s *State) Waiting() []string {
 }
 
 func (s *State) paths(of func(*StepState) bool) (found []string) {
-	for _, path := range slices.Sorted(maps.Keys(s.Steps)) {
-		if of(s.Steps[path]) {
+	for path, st := range s.Steps {
+		if of(st) {
 			found = append(found, path)
 		}
 	}
+	slices.Sort(found)
 	return found
 }
 
