@@ -45,7 +45,7 @@ func (c Config) missingFilters(consumer jetstream.ConsumerConfig) []string {
 	has := filtersOf(consumer)
 	var missing []string
 	for _, plain := range has {
-		rest, ok := strings.CutPrefix(plain, c.Prefix)
+		rest, ok := c.afterPrefix(plain)
 		if !ok {
 			continue
 		}

@@ -45,8 +45,26 @@ const termOfBoth = " (with and without partitions)"
 
 // takesPlain reports whether a stream takes subjects without a partition, which are under Prefix.
 func (c Config) takesPlain(stream jetstream.StreamConfig) bool {
-	return slices.ContainsFunc(stream.Subjects, func(s string) bool { return strings.HasPrefix(s, c.Prefix) || covers(s, c.Prefix+">") }) ||
+	return slices.ContainsFunc(stream.Subjects, func(s string) bool { _, ok := c.afterPrefix(s); return ok }) ||
 		len(stream.Subjects) == 0 || len(stream.Sources) > 0
+}
+
+// afterPrefix returns what a filter has after Prefix, in place of whose tokens it may have wildcards. If ok is false, the filter matches
+// nothing under Prefix.
+func (c Config) afterPrefix(filter string) (rest string, ok bool) {
+	for prefix := c.Prefix; prefix != ""; {
+		var want, token string
+		want, prefix, _ = strings.Cut(prefix, ".")
+		token, rest, ok = strings.Cut(filter, ".")
+		switch {
+		case token == ">":
+			return ">", true
+		case !ok || token != want && token != "*":
+			return "", false
+		}
+		filter = rest
+	}
+	return filter, true
 }
 
 // saysSets reports whether a stream is to be read in sets by what configurations say. Otherwise it is while it has messages with a

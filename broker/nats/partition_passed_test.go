@@ -1,6 +1,7 @@
 package natsbroker_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -90,6 +91,31 @@ func TestPartitionsOfOthersNotPassed(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
+	publishAndClose(t, conn, divided)
+}
+
+// TestPartitionsNotPassedByWildcards: filters with a wildcard in place of the prefix.
+func TestPartitionsNotPassedByWildcards(t *testing.T) {
+	t.Parallel()
+	s := startEmbedded(t, nil)
+	conn, js := connect(t, s.address())
+	plain, divided := natsbroker.Config{Stream: "ORDERS"}, natsbroker.Config{Stream: "ORDERS", Partitioned: true}
+	publishAndClose(t, conn, plain)
+	stream := divide(t, js)
+	for name, filter := range map[string]string{"all": "*.>", "other": "*.a", "deep": "*.*.*.order.placed"} {
+		cfg := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: filter}
+		if _, err := stream.CreateConsumer(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := natsbroker.New(t.Context(), conn, divided)
+	wantError(t, err, "consumer other of stream", "run: nats consumer edit ORDERS other --filter=ORDERS-p.*.*.a --filter=*.a (or",
+		"--filter=ORDERS-p.*.*.*.*.order.placed --filter=*.*.*.order.placed")
+	if strings.Contains(err.Error(), "consumer all") {
+		t.Errorf("names a consumer that reads everything: %s", err)
+	}
+	editFilters(t, stream, "other", "ORDERS-p.*.*.a", "*.a")
+	editFilters(t, stream, "deep", "ORDERS-p.*.*.*.*.order.placed", "*.*.*.order.placed")
 	publishAndClose(t, conn, divided)
 }
 
