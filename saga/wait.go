@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,21 +63,16 @@ func (w *waiters) wait(ctx context.Context, id string) (*store.SagaInstance, err
 }
 
 // ask asks for all instances that are waited for, and ends the wait for those that have ended or do not exist. It reads an instance that has
-// ended once, for all who wait for it.
+// ended once, for all who wait for it. What it has read ends no wait that began later: the instance may have been started in between.
 func (w *waiters) ask(ctx context.Context) error {
-	w.mu.Lock()
-	ids := make([]string, 0, len(w.byID))
-	for id := range w.byID {
-		ids = append(ids, id)
-	}
-	w.mu.Unlock()
-	found, err := w.reader.SagasByID(ctx, ids)
+	waiting := w.waiting()
+	found, err := w.reader.SagasByID(ctx, slices.Collect(maps.Keys(waiting)))
 	if err != nil {
-		return fmt.Errorf("ask for %d instances: %w", len(ids), err)
+		return fmt.Errorf("ask for %d instances: %w", len(waiting), err)
 	}
-	exists := make(map[string]bool, len(found))
 	for _, in := range found {
-		exists[in.ID] = true
+		callers := waiting[in.ID]
+		delete(waiting, in.ID)
 		if !in.Status.Ended() {
 			continue
 		}
@@ -83,14 +80,23 @@ func (w *waiters) ask(ctx context.Context) error {
 		if err != nil && !errors.Is(err, ErrNotFound) { // purged meanwhile
 			return err
 		}
-		w.tell(in.ID, ended{&whole, err})
+		tell(callers, ended{&whole, err})
 	}
-	for _, id := range ids {
-		if !exists[id] {
-			w.tell(id, ended{err: fmt.Errorf("instance %s: %w", id, ErrNotFound)})
-		}
+	for id, callers := range waiting {
+		tell(callers, ended{err: fmt.Errorf("instance %s: %w", id, ErrNotFound)})
 	}
 	return nil
+}
+
+// waiting returns who waits now, by instance.
+func (w *waiters) waiting() map[string][]chan ended {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := make(map[string][]chan ended, len(w.byID))
+	for id, callers := range w.byID {
+		now[id] = slices.Collect(maps.Keys(callers))
+	}
+	return now
 }
 
 func (w *waiters) add(id string) chan ended {
@@ -113,10 +119,8 @@ func (w *waiters) remove(id string, c chan ended) {
 	}
 }
 
-func (w *waiters) tell(id string, e ended) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for c := range w.byID[id] {
+func tell(callers []chan ended, e ended) {
+	for _, c := range callers {
 		select {
 		case c <- e:
 		default: // told already
@@ -138,4 +142,4 @@ type ending struct {
 }
 
 // Wake implements signal.Waker.
-func (e ending) Wake(...string) { e.waiters.tell(e.in.ID, ended{in: e.in}) }
+func (e ending) Wake(...string) { tell(e.waiters.waiting()[e.in.ID], ended{in: e.in}) }

@@ -2,6 +2,7 @@ package saga
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -95,5 +96,72 @@ func TestWaitEndsWithTheCommit(t *testing.T) {
 		}
 		cancel()
 		must(<-done)
+	})
+}
+
+// heldRead is a store whose first read of instances by ID comes back when the test says so.
+type heldRead struct {
+	*memory.Store
+	read, back chan struct{}
+	once       sync.Once
+}
+
+func (s *heldRead) SagasByID(ctx context.Context, ids []string) ([]store.SagaSummary, error) {
+	found, err := s.Store.SagasByID(ctx, ids)
+	s.once.Do(func() {
+		close(s.read)
+		<-s.back
+	})
+	return found, err
+}
+
+// TestWaitForWhatStartsMeanwhile: while a caller of Wait asks for an instance that does not exist, it is started. A wait that begins after
+// the start does not end with what was read before it.
+func TestWaitForWhatStartsMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &heldRead{Store: memory.New(memory.Config{}), read: make(chan struct{}), back: make(chan struct{})}
+		box, err := outbox.New(s.Store, outbox.Config{Source: "shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := New[*memory.Tx](s, box, Config{Name: "shop", Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		orders, err := Register(e, Definition[keyed]{Name: "orders", Version: 1, Steps: []Step[keyed]{
+			Await[keyed, int]{Name: "review", Signal: postrider.Define[int]("reviewed"), Timeout: time.Minute, TimedOut: func(*keyed) {}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait := func(ctx context.Context) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				_, err := orders.Wait(ctx, "42")
+				done <- err
+			}()
+			return done
+		}
+		early := wait(t.Context())
+		<-s.read
+		if _, err := box.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			_, err := orders.Start(ctx, tx, keyed{}, ID("42"))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		late := wait(ctx)
+		synctest.Wait()
+		close(s.back)
+		if err := <-early; !errors.Is(err, ErrNotFound) {
+			t.Errorf("the wait from before the start: %v, want %v", err, ErrNotFound)
+		}
+		synctest.Wait()
+		cancel()
+		if err := <-late; !errors.Is(err, ErrPending) {
+			t.Errorf("the wait from after the start: %v, want %v", err, ErrPending)
+		}
 	})
 }
