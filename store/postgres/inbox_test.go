@@ -81,9 +81,9 @@ func consumers(dsn string) inboxtest.Harness[pgx.Tx] {
 			for _, w := range left {
 				at := w.At
 				b.exec(t, "insert into "+b.table("watermarks")+" (consumer, partition, epoch) values ($1, $2, $3)", w.Consumer, at.Partition, at.Incarnation)
-				for n, offset := range []int64{at.Offset - 1, at.Offset} {
-					b.exec(t, "insert into "+b.table("watermark_moves")+" (consumer, partition, epoch, n, position, mark) values ($1, $2, $3, $4, $5, $6)",
-						w.Consumer, at.Partition, at.Incarnation, int64(n), offset, at.Mark)
+				for n, offset := range []int64{at.Offset - 1, at.Offset} { // and the clock was set back between the two
+					b.exec(t, "insert into "+b.table("watermark_moves")+" (consumer, partition, epoch, n, position, mark, moved_at) "+
+						"values ($1, $2, $3, $4::bigint, $5, $6, clock_timestamp() - $4::bigint * interval '1 hour')", w.Consumer, at.Partition, at.Incarnation, int64(n), offset, at.Mark)
 				}
 			}
 			migrate(postgres.Latest)

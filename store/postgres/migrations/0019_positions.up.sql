@@ -11,6 +11,10 @@ select distinct on (w.consumer, w.partition) 'position', octet_length(w.consumer
     convert_to((jsonb_build_object('incarnation', w.epoch, 'offset', w.position, 'end', w.position) ||
         case when w.mark = '' then '{}' else jsonb_build_object('anchors',
             jsonb_build_array(jsonb_build_object('o', w.position, 'm', w.mark))) end)::text, 'UTF8')
-from {prefix}watermark_moves w
-order by w.consumer, w.partition, w.moved_at desc, w.n desc
+from (
+    select distinct on (consumer, partition, epoch) *
+    from {prefix}watermark_moves
+    order by consumer, partition, epoch, n desc
+) w
+order by w.consumer, w.partition, w.moved_at desc
 on conflict do nothing;
