@@ -136,6 +136,7 @@ func TestVerbs(t *testing.T) {
 	clitest.Contains(t, clitest.OK(t, "saga", "show", "42", "--at", "2", "--store", s.url), `"address":"Side Street"`)
 	clitest.Contains(t, clitest.OK(t, "saga", "show", "42", "--at", "3", "--store", s.url), `"address":"Long Street"`)
 	clitest.Fails(t, program.ExitFailed, "revision 99 of instance 42", "saga", "show", "42", "--at", "99", "--store", s.url)
+	clitest.Fails(t, program.ExitFailed, "revision 0 of instance 42", "saga", "show", "42", "--at", "0", "--store", s.url)
 	s.ok("answer", "42", "--step", "release", "--option", "yes")
 	if r := s.is("42", saga.Running, "ship"); r.Data.Address != "Long Street" {
 		t.Errorf("data %+v", r.Data)

@@ -54,7 +54,7 @@ history. --mermaid draws the steps of its definition, with the status of each, a
 					fmt.Fprint(p.Stdout, text)
 					return err
 				}
-				if at != 0 {
+				if cmd.Flags().Changed("at") {
 					text, err := saga.NewOperator(b).DataAt(cmd.Context(), args[0], at)
 					fmt.Fprintf(p.Stdout, "%s", text)
 					return err
