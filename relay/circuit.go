@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -13,6 +15,9 @@ const (
 
 	// probesOfReady is how many probes without an answer are of messages in memory, before another one is read.
 	probesOfReady = 3
+
+	// probeGrace is how long a probe may take beyond the time of a call. A call that ignores its context keeps no others back for longer.
+	probeGrace = 5 * time.Second
 )
 
 // circuit prevents a broker that is down from looking like ten thousand failing messages. Closed, calls go out.
@@ -22,11 +27,11 @@ const (
 //     number of failing messages, in a row or at the same time, do not open it.
 //   - Open, nothing is fetched or sent except one probe at a time, with a single message (read for it if none is in memory). The
 //     next probe uses a different message, since it may be the message that gets no answer. A destination that says for how long
-//     it is unavailable (postrider.UnavailableFor) is not probed before.
+//     it is unavailable (postrider.UnavailableFor) is not probed before. A probe that does not return is followed by another one.
 //   - A probe that gets an answer closes it.
 type circuit struct {
 	isOpen  bool
-	probing bool
+	probing time.Time // since when a probe is in progress, zero if none is
 	// sinceRead and sinceDue count the consecutive probes that found the destination unavailable, since a message was last read from the
 	// log, and a parked one.
 	sinceRead, sinceDue int
@@ -44,7 +49,7 @@ func (c *circuit) allows(maxBatch int, now time.Time) int {
 	switch {
 	case !c.isOpen:
 		return maxBatch
-	case c.probing || now.Before(c.next):
+	case !c.probing.IsZero() || now.Before(c.next):
 		return 0
 	default:
 		return 1
@@ -52,13 +57,15 @@ func (c *circuit) allows(maxBatch int, now time.Time) int {
 }
 
 // started records that a call goes out and reports whether it is a probe.
-func (c *circuit) started() (probe bool) {
-	c.probing = c.isOpen
+func (c *circuit) started(now time.Time) (probe bool) {
+	if c.isOpen {
+		c.probing = now
+	}
 	return c.isOpen
 }
 
 // abandoned records a probe that was cancelled by this process.
-func (c *circuit) abandoned() { c.probing = false }
+func (c *circuit) abandoned() { c.probing = time.Time{} }
 
 // trip opens the circuit, or keeps it open after a probe that failed, and returns the wait before the next probe, which is not
 // shorter than what the destination asked for.
@@ -70,7 +77,7 @@ func (c *circuit) trip(now time.Time, cause string, asked time.Duration) (wait t
 	} else {
 		c.wait = min(2*c.wait, probeMax)
 	}
-	c.isOpen, c.probing = true, false
+	c.isOpen, c.probing = true, time.Time{}
 	wait = max(c.wait, asked)
 	c.next = now.Add(wait)
 	return wait, opened
@@ -127,15 +134,23 @@ func (r *Relay) tripped(cause string, asked time.Duration) {
 //   - everything that is ready, or probesOfReady of it, has been sent as a probe and got no answer since the last one was read. It may be
 //     those messages that get none, so another one joins them.
 func (r *Relay) lacksProbe(unanswered int, now time.Time) bool {
-	if unanswered > 0 && unanswered >= min(r.sched.Ready(), probesOfReady) && !r.circuit.probing {
+	if unanswered > 0 && unanswered >= min(r.sched.Ready(), probesOfReady) && r.circuit.probing.IsZero() {
 		return true
 	}
 	return r.sched.InMemory() == 0 && r.circuit.allows(1, now) > 0
 }
 
-// probeWithAnother puts a message after all others.
-func (r *Relay) probeWithAnother(it *item) {
-	r.sched.MoveLast(it)
+// probeReturns has another message probe if the call of the last probe does not return.
+func (r *Relay) probeReturns(now time.Time) {
+	limit := cmp.Or(r.attemptTimeout(), DefaultAttemptTimeout) + probeGrace
+	if since := r.circuit.probing; !since.IsZero() && now.Sub(since) >= limit {
+		r.tripped(fmt.Sprintf("a call has not returned for %s", limit), 0)
+		r.probeWithAnother()
+	}
+}
+
+// probeWithAnother has a message read to probe with, if too few are ready.
+func (r *Relay) probeWithAnother() {
 	r.circuit.sinceRead++
 	r.circuit.sinceDue++
 	signal(r.fetchWake)

@@ -100,6 +100,7 @@
 //     answer: the circuit opens for the whole destination. An answer that refuses a message does not open it. Messages in
 //     progress return to the front of their queues, uncounted; nothing is fetched or parked; one message at a time probes the
 //     destination, each time a different one, read from the outbox if necessary, because the last one may be what gets no answer.
+//     A probe that ignores the end of its context is not waited for.
 //   - A handler takes longer than ParkAfter: its message is parked while the handler continues, so that the cursor can move,
 //     and its outcome applies to the parked message. Another worker replaces the one that is busy, up to MaxSlowCalls, so that
 //     handlers that hang, even if they ignore the end of their context after AttemptTimeout, stop only their own keys. With

@@ -28,6 +28,7 @@ func (r *Relay) transact(batch []*item, probe bool) {
 		r.notBegun(p, batch, err, probe)
 		return
 	}
+	r.connected()
 	h := &handling{Relay: r, tx: tx, batch: batch, begun: time.Now()}
 	// One call for all: it begins a goroutine, which costs 1 to 3 µs (protect.BenchmarkCall).
 	err = protect.Call(func() error { return h.all(ctx) }, func(v any, stack string) error { return &PanicError{Value: v, Stack: stack} })
@@ -183,11 +184,17 @@ func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	r.wakeReaders()
 }
 
+// connected records that the database begins transactions. Handlers may then take long, or hang, without keeping other partitions waiting.
+func (r *Relay) connected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recovered()
+}
+
 // undone handles a transaction that was rolled back because one of its messages failed, or several together.
 func (r *Relay) undone(batch []*item, h *handling, v result, observed *observedCall) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
-	r.recovered()
 	results := []result{v}
 	r.markCut(batch[h.at:h.at+1], results)
 	switch {
@@ -213,7 +220,6 @@ func (r *Relay) committed(
 ) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
-	r.recovered()
 	switch {
 	case err == nil:
 		r.dueAfter(r.sched.Committed(batch, done, s, released, time.Now()))

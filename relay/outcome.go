@@ -138,7 +138,8 @@ func (r *Relay) tellCircuit(batch []*item, results []result, probe bool) {
 	case down >= 0:
 		r.tripped(results[down].cause, results[down].outcome.After)
 		if probe {
-			r.probeWithAnother(batch[0])
+			r.sched.MoveLast(batch[0])
+			r.probeWithAnother()
 		}
 	case probe:
 		r.circuit.abandoned()

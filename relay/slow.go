@@ -20,7 +20,10 @@ func (r *Relay) slowLoop(ctx context.Context) {
 		r.mu.Lock()
 		r.replaceSlow()
 		now := time.Now()
-		r.sched.ParkSlow(r.paused(now), now)
+		r.probeReturns(now)
+		if !r.circuit.open() { // while it is, a call takes long because of the destination, and not because of its message
+			r.sched.ParkSlow(r.paused(now), now)
+		}
 		r.wakeAndUnlock()
 	}
 }

@@ -71,7 +71,7 @@ func (r *Relay) take(batch []*item, current *workerSlot) (_ []*item, probe bool)
 			if len(batch) == 1 || r.publish == nil {
 				current.since = now
 			}
-			return batch, r.circuit.started()
+			return batch, r.circuit.started(now)
 		}
 	}
 	return nil, false
