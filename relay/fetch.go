@@ -198,6 +198,9 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	fresh := &r.sched.Fresh
 	room, bytes := r.freshRoom(), fresh.MaxBytes-fresh.Bytes
 	if room < fresh.WorthReading() || (bytes < fresh.MaxBytes/4 && fresh.Messages > 0) {
+		for _, p := range r.partitions {
+			p.more = true // perhaps: it is read when there is room, not only at the next poll
+		}
 		return store.FetchRequest{}, nil
 	}
 	if r.closed() {
@@ -213,7 +216,11 @@ func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
 	req := store.FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition
 	for _, p := range r.partitions {
-		if !p.Leaving() && now.Before(p.Until) && r.mayReadAhead(p) {
+		switch {
+		case p.Leaving() || !now.Before(p.Until):
+		case !r.mayReadAhead(p):
+			p.more = true
+		default:
 			parts = append(parts, p)
 			p.reading = true
 			req.Partitions = append(req.Partitions, store.FetchPartition{LeaseRef: p.Lease, After: p.fetched})

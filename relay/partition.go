@@ -22,7 +22,7 @@ type partition struct {
 
 	noted   int64        // position of the cursor up to which the progress is noted
 	fetched store.Cursor // Next of the last batch
-	more    bool         // the last fetch left messages unread
+	more    bool         // there are messages to read, perhaps
 	reading bool         // a fetch is in progress
 	repeat  *sent        // a settlement that waits to be repeated
 	// topics are the patterns of the filter in effect, none for all topics; elsewhere are those of other relays.
