@@ -2,7 +2,9 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -130,6 +132,39 @@ func TestLeaseThatAWorkerFindsExpired(t *testing.T) {
 		r.gating.paused.Store(false)
 		if batch, _ := r.take(nil, &workerSlot{}); len(batch) > 0 || !slices.Equal(changes, []observe.LeaseChange{observe.LeaseExpired}) {
 			t.Errorf("%d messages were taken, and the observer was told of %v; want none, and one lease that expired", len(batch), changes)
+		}
+	})
+}
+
+// TestTenRefusals: a partition is dropped after ten refusals of a settlement. Errors that do not say whether it was applied are none.
+func TestTenRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(struct{ store.Relay }{}, Config{Name: "r", Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.HandleFunc("t", func(context.Context, *postrider.Message) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.begin(); err != nil {
+			t.Fatal(err)
+		}
+		r.hold(&store.Lease{}, time.Now())
+		p := r.partitions[0]
+		p.expiry.Stop()
+		s := &sent{partition: p}
+		for range 50 {
+			r.repeatLater(t.Context(), s, errors.New("the connection is gone"), false)
+		}
+		for i := range maxRefusals {
+			if p.Gone() {
+				t.Fatalf("the partition was dropped after %d refusals", i)
+			}
+			r.repeatLater(t.Context(), s, errors.New("a value that the database cannot store"), true)
+		}
+		if !p.Gone() {
+			t.Errorf("the partition was not dropped after %d refusals", maxRefusals)
 		}
 	})
 }

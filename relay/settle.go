@@ -55,6 +55,7 @@ type sent struct {
 	partition *partition
 	content   *schedule.Settlement
 	tries     int
+	refusals  int // by the store, which did not apply it
 	retryAt   time.Time
 }
 
@@ -164,7 +165,10 @@ func (r *Relay) repeatLater(ctx context.Context, s *sent, err error, definite bo
 	if ctx.Err() == nil {
 		r.logFailing(&r.settleOutage, time.Now(), "relay cannot record outcomes and keeps trying", err)
 	}
-	if s.tries++; definite && s.tries >= maxRefusals {
+	if definite {
+		s.refusals++
+	}
+	if s.tries++; s.refusals >= maxRefusals {
 		r.leaseLost(s.partition)
 		return
 	}
