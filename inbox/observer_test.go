@@ -54,7 +54,7 @@ func TestObserver(t *testing.T) {
 		want := map[string]observe.Outcome{"applied": observe.Applied, "discarded": observe.Discarded, "dead": observe.DeadLettered, "last": observe.Applied}
 		mu.Lock()
 		defer mu.Unlock()
-		if fmt.Sprint(got) != fmt.Sprint(want) || c.Stats().Applied != 3 || !strings.Contains(log.String(), "observer panicked and is called no more") {
+		if fmt.Sprint(got) != fmt.Sprint(want) || c.Stats().Applied != 3 || !strings.Contains(log.String(), "observer panicked and will not be called again") {
 			t.Errorf("observed %v, %+v; log:\n%s", got, c.Stats(), log)
 		}
 	})

@@ -120,10 +120,10 @@ package relay
 //	configuration               config filter policy capabilities
 //	handlers                    handle handletx handletx_batch
 //	beginning and ending        relay background drain notices
-//	leases                      lease share handover partition progress
+//	leases                      lease share handover partition
 //	reading                     fetch due pace heldkeys
 //	calling                     work slow rate gate circuit handletx_run
 //	outcomes                    result outcome settle outlived
 //	operators' decisions        decide
 //	maintenance                 maintain
-//	logs and observers          logging observer
+//	what others see             logging observer progress

@@ -43,8 +43,8 @@ func (r *Relay) HandleFunc(messageType string, h postrider.Handler) error {
 }
 
 // addTyped adds a handler for the messages of a definition.
-func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKind, h postrider.Handler) error {
-	return r.add(d.Type(), missing, kind, func() error {
+func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, source txSource, h postrider.Handler) error {
+	return r.add(d.Type(), missing, source, func() error {
 		if r.batches[d.Type()] != nil {
 			return ErrDuplicateHandler
 		}
@@ -53,8 +53,8 @@ func (r *Relay) addTyped(d postrider.AnyDefinition, missing bool, kind handlerKi
 }
 
 // addAny adds a handler for the messages of a type.
-func (r *Relay) addAny(messageType string, missing bool, kind handlerKind, h postrider.Handler) error {
-	return r.add(messageType, missing, kind, func() error {
+func (r *Relay) addAny(messageType string, missing bool, source txSource, h postrider.Handler) error {
+	return r.add(messageType, missing, source, func() error {
 		if !r.handlers.AddAny(messageType, r.intercepted(h)) {
 			return ErrDuplicateHandler
 		}
@@ -62,19 +62,19 @@ func (r *Relay) addAny(messageType string, missing bool, kind handlerKind, h pos
 	})
 }
 
-// handlerKind returns what handlers get their transactions from: nil for handlers without transactions.
-type handlerKind func(r *Relay) (transactor, error)
+// txSource returns where handlers get their transactions from: nil for handlers without transactions.
+type txSource func(r *Relay) (transactor, error)
 
 func withoutTx(*Relay) (transactor, error) { return nil, nil }
 
-// add adds a handler if it is of the same kind as the existing ones.
-func (r *Relay) add(messageType string, missing bool, kind handlerKind, put func() error) error {
+// add adds a handler if its transactions have the same source as those of the others.
+func (r *Relay) add(messageType string, missing bool, source txSource, put func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.mayHandle(messageType, missing); err != nil {
 		return err
 	}
-	tx, err := kind(r)
+	tx, err := source(r)
 	if err == nil && r.handlers.Some() && tx != r.tx {
 		err = errors.New("the relay's other handlers have another kind of transaction, or none; give these a relay of their own")
 	}

@@ -47,7 +47,7 @@ func (r *Relay) observe(f func(o *observe.Relay)) {
 	}
 	defer func() {
 		if v := recover(); v != nil && r.observer.CompareAndSwap(o, nil) {
-			r.cfg.Logger.Error("observer panicked and is called no more", "relay", r.cfg.Name, "panic", v, "stack", string(debug.Stack()))
+			r.cfg.Logger.Error("observer panicked and will not be called again", "relay", r.cfg.Name, "panic", v, "stack", string(debug.Stack()))
 		}
 	}()
 	f(o)

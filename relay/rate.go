@@ -66,7 +66,7 @@ func (r *Relay) allowed(now time.Time) int {
 	return n
 }
 
-// paused reports whether messages wait because nothing may be sent, or less than there is.
-func (r *Relay) paused(now time.Time) bool {
+// heldUp reports whether messages wait because nothing may be sent, or less than there is.
+func (r *Relay) heldUp(now time.Time) bool {
 	return r.circuit.open() || r.closed() || r.rate != nil && now.Sub(r.rate.reached) < max(r.cfg.ParkAfter, r.rate.next.Sub(r.rate.reached))
 }

@@ -48,7 +48,9 @@ type Relay struct {
 	lifecycle
 	wakes
 
-	mu         sync.Mutex // guards what follows
+	// mu guards what follows, except what the lease loop alone uses. Until the relay begins, it also guards the handlers and the functions
+	// above.
+	mu         sync.Mutex
 	changed    *sync.Cond // work became ready, or something that workers wait for ended
 	partitions map[int]*partition
 	total      int                         // partitions of the outbox; fixed before any loop starts
@@ -94,7 +96,7 @@ func newWakes() wakes {
 	return wakes{fetchWake: c(), dueWake: c(), dueSooner: c(), settleWake: c(), heartbeatWake: c(), handoverWake: c()}
 }
 
-// leasing is the state of the loop that leases partitions.
+// leasing is the state of the loop that leases partitions. The outages are its own.
 type leasing struct {
 	claims        map[int]string    // tokens of acquisitions whose answers are unknown, by partition
 	resume        map[int]time.Time // until when a lost partition may be resumed at once, by partition

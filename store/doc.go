@@ -16,7 +16,7 @@
 //	SagaStore[Tx]    instances of sagas and their transitions; SagaReader and SagaMaintenance belong to it
 //	SagaRecords[Tx]  what participants of sagas did
 //
-// Listener, Maintainer, TxLimiter and BeginBatcher are optional.
+// Listener, Maintainer, TxLimiter, TxPipeliner and BeginBatcher are optional. A store around another one is a Wrapper.
 //
 // # Rules for all methods
 //

@@ -11,7 +11,8 @@ type DueRequest struct {
 	// Runs is the maximum number of runs (0 asks for decisions only), RunLength the maximum number of entries in one run, and
 	// MaxBytes the maximum number of bytes over all runs.
 	Runs, RunLength, MaxBytes int
-	// BusyKeys and BusySequences are held keys and keyless parked messages that are being worked on and must not be returned.
+	// BusyKeys and BusySequences are held keys and parked messages that wait by themselves, which are being worked on and must not be
+	// returned.
 	BusyKeys      []string
 	BusySequences []int64
 }

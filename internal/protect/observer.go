@@ -16,7 +16,7 @@ func (o *Observer) Call(logger *slog.Logger, f func(), attrs ...any) {
 	}
 	defer func() {
 		if v := recover(); v != nil && o.panicked.CompareAndSwap(false, true) {
-			logger.Error("observer panicked and is called no more", append(attrs, "panic", v, "stack", string(debug.Stack()))...)
+			logger.Error("observer panicked and will not be called again", append(attrs, "panic", v, "stack", string(debug.Stack()))...)
 		}
 	}()
 	f()

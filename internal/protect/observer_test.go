@@ -20,7 +20,7 @@ func TestObserverThatPanicsIsCalledNoMore(t *testing.T) {
 			panic("observer")
 		}, "consumer", "view")
 	}
-	if calls != 2 || strings.Count(log.String(), "observer panicked and is called no more") != 1 || !strings.Contains(log.String(), "consumer=view") {
+	if calls != 2 || strings.Count(log.String(), "observer panicked and will not be called again") != 1 || !strings.Contains(log.String(), "consumer=view") {
 		t.Errorf("%d calls, log: %s", calls, log.String())
 	}
 }

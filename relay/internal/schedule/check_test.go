@@ -64,7 +64,7 @@ func (w *world) checkQueues() {
 }
 
 func (w *world) checkParked() {
-	for seq, ticket := range w.p.parked {
+	for seq, ticket := range w.p.parkedAhead {
 		if ticket < w.p.cursorTicket {
 			w.failf("parked message %d waits for the cursor, which has passed it", seq)
 		}
@@ -179,7 +179,7 @@ func (w *world) checkEnd() {
 		w.failf("%d deliveries are counted, want %d", w.db.delivered, delivered)
 	}
 	c := w.s.Counts()
-	if c != (Counts{}) || len(w.p.parked)+len(w.p.early)+len(w.p.withdrawn)+len(w.s.outlived.(ownCalls))+len(w.s.awaiting) > 0 {
+	if c != (Counts{}) || len(w.p.parkedAhead)+len(w.p.early)+len(w.p.withdrawn)+len(w.s.outlived.(ownCalls))+len(w.s.awaiting) > 0 {
 		w.failf("left in memory: %+v", c)
 	}
 }

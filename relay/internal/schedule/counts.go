@@ -9,7 +9,7 @@ type Counts struct {
 	Open            int // fresh messages that are not done, or come after one that is not
 	Unsettled       int // outcomes not yet recorded
 	HeldKeys, Held  int // as counted, and as kept
-	Busy            int
+	Outdated        int
 }
 
 // Counts returns the current counters.
@@ -27,7 +27,7 @@ func (s *Schedule[M]) Counts() Counts {
 		c.Out += p.out
 		c.Open += p.tracker.open()
 		c.Held += len(p.held)
-		c.Busy += len(p.busy)
+		c.Outdated += len(p.outdated)
 	}
 	return c
 }

@@ -99,10 +99,10 @@ func (b *printer) partition(p *Partition[int64]) {
 		h := p.held[key]
 		b.print("held", key, h.unrecorded, h.blocks, h.releasing, h.deciding, max(h.decideAfter, p.outcomesRecorded)-p.outcomesRecorded, h.decideAfter == 0)
 	}
-	b.print("partition", p.leaving, p.number, p.unread, p.partial, p.busy, p.out, p.parked, p.early, p.cursorTicket, p.deliveredUpTo)
+	b.print("partition", p.leaving, p.number, p.unread, p.partial, p.outdated, p.out, p.parkedAhead, p.early, p.cursorTicket, p.deliveredUpTo)
 	b.print(p.pending, p.unsent, p.inFlight, p.settling, p.cursorMoved, p.recordedTicket)
 	t := &p.tracker
-	b.print(t.begin(), t.cursor, t.passed, t.parked, t.delivered, t.ahead)
+	b.print(t.begin(), t.cursor, t.passed, t.parkedUpTo, t.delivered, t.ahead)
 	for i := t.head; i < len(t.entries); i++ {
 		e := t.entries[i]
 		b.print(e.sequence, *e.batch, e.done, e.counts, e.late, e.canStop, e.last)

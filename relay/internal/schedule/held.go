@@ -50,9 +50,9 @@ func (v *HeldLookup) Found(keys []string) {
 }
 
 // findHeld returns a held key, loading it into memory if only the store has it; nil if it is not held.
-func (p *Partition[M]) findHeld(key string, v *HeldLookup) *heldKey {
+func (p *Partition[M]) findHeld(key string, lookup *HeldLookup) *heldKey {
 	h := p.held[key]
-	if h == nil && key != "" && v.held[key] {
+	if h == nil && key != "" && lookup.held[key] {
 		h = p.hold(key)
 	}
 	return h
@@ -73,16 +73,16 @@ func (p *Partition[M]) hold(key string) *heldKey {
 	return h
 }
 
-// release asks the store to release a held key.
-func (p *Partition[M]) release(key string, h *heldKey) {
+// askRelease asks the store to release a held key.
+func (p *Partition[M]) askRelease(key string, h *heldKey) {
 	h.releasing = true
 	p.pending.Release = append(p.pending.Release, key)
 	p.countOutcome()
 }
 
-// released processes the answer to a request to release a key. If messages of the key were parked since, it stays held and is
+// releaseAnswered processes the answer to a request to release a key. If messages of the key were parked since, it stays held and is
 // due at once.
-func (p *Partition[M]) released(key string, done bool) {
+func (p *Partition[M]) releaseAnswered(key string, done bool) {
 	h := p.held[key]
 	if h == nil {
 		return
@@ -164,8 +164,8 @@ func (p *Partition[M]) PrepareDecision(key string) (ready bool) {
 
 // WorksOnParked reports whether a parked message that waits by itself is in memory, or a call of an earlier lease is out for it.
 func (p *Partition[M]) WorksOnParked(key string, seq int64) bool {
-	_, busy := p.busy[seq]
-	return busy || p.schedule.outlived.Out(p.work(key, seq))
+	_, outdated := p.outdated[seq]
+	return outdated || p.schedule.outlived.Out(p.work(key, seq))
 }
 
 // Decided resumes the work on a key after a decision was applied.

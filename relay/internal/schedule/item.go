@@ -31,8 +31,8 @@ type Item[M any] struct {
 	parked bool
 }
 
-// run is the parked messages that were read at once: the first ones of a held key, or one that waits independently; or a message
-// that was parked while being worked on.
+// run is what was read at once of the parked messages: the first ones of a held key, or, as a run of its own, one that waits independently.
+// A message that is parked while being worked on is a run too.
 type run struct {
 	key  string // the held key; "" for a message that waits independently
 	left int    // messages not yet finished
@@ -48,8 +48,8 @@ func (it *Item[M]) holdsUp() bool {
 	return it.partition.tx == nil && (!it.parked || it.queue != nil && it.run.key == "")
 }
 
-// queue is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as it has
-// messages.
+// queue is the queue of one key: its messages run one after another, in order. It is in its partition's map as long as messages wait, are
+// out, or have an unrecorded dead letter.
 type queue[M any] struct {
 	partition  *Partition[M]
 	key        string // "" for a transaction queue

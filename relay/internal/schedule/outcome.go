@@ -116,7 +116,7 @@ func (p *Partition[M]) end(it *Item[M]) {
 	if it.run != nil {
 		it.run.left--
 		if h := p.held[it.run.key]; it.run.left == 0 && it.run.key != "" && h != nil {
-			p.release(it.run.key, h)
+			p.askRelease(it.run.key, h)
 		}
 	}
 	it.drop()
@@ -145,7 +145,7 @@ func (p *Partition[M]) dead(it *Item[M], o *Outcome) (stops bool) {
 	if !it.parked {
 		p.parkTicket(it)
 	}
-	p.busy[it.Sequence] = struct{}{}
+	p.outdated[it.Sequence] = struct{}{}
 	p.pending.Dead = append(p.pending.Dead, store.DeadOutcome{
 		Sequence: it.Sequence, Key: it.Key, FromLog: !it.parked, Reason: o.Reason, Cause: o.Cause, Attempts: o.Attempts,
 		Discarded: o.Kind == Discarded,
@@ -180,13 +180,13 @@ func (p *Partition[M]) park(it *Item[M], pk store.ParkOutcome) {
 	if pk.Waits {
 		p.hold(pk.Key).unrecorded++
 	} else {
-		p.busy[it.Sequence] = struct{}{}
+		p.outdated[it.Sequence] = struct{}{}
 	}
 	p.pending.Parked = append(p.pending.Parked, pk)
 	p.countOutcome()
 }
 
-// parkQueued parks everything after a failed message: what was out with it, and what waits in its queue.
+// parkQueued parks everything after a failed message: the later messages of its call, and what waits in its queue.
 func (p *Partition[M]) parkQueued(q *queue[M], out []*Item[M]) {
 	if q == nil {
 		return

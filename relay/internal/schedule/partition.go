@@ -7,8 +7,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// Partition is one partition that this process holds. What always holds of it, each with the test's check, which looks at every
-// state that small cases can reach (check_test.go, model_test.go):
+// Partition is one partition that this process holds. What always holds of it, with the test function that checks
+// each, in every reachable state of small cases (check_test.go, model_test.go):
 //
 //	checkCounts    a message in memory is in one place: a queue, ready, in a call, awaiting an earlier call, or withdrawn
 //	checkQueues    a queue with messages is ready, running (in a call, awaiting one, or waiting for a settlement), or stopped (by
@@ -39,13 +39,13 @@ type Partition[M any] struct {
 	held   map[string]*heldKey
 	// partial: keys may be held that are not in memory.
 	partial bool
-	// busy are messages that wait independently, parked (without a key, or delayed) or redriven, and that are in memory, or
-	// whose outcome is not known here to be recorded: the store may have it already.
-	busy map[int64]struct{}
-	out  int // messages out for delivery
-	// parked are messages that were read from the log and parked, by sequence, with their tickets, until the recorded cursor
+	// outdated are messages whose state in the store may be out of date, because they are in memory or their outcome is not known to be
+	// recorded. A poll must not return them. Those of a held key are not among them: the whole key is left out.
+	outdated map[int64]struct{}
+	out      int // messages out for delivery
+	// parkedAhead are messages that were read from the log and parked, by sequence, with their tickets, until the recorded cursor
 	// passes them. early are those that became due before that, with their held keys.
-	parked       map[int64]uint64
+	parkedAhead  map[int64]uint64
 	early        map[int64]string
 	cursorTicket uint64 // the ticket after the recorded cursor
 	// deliveredUpTo is the ticket after the last delivered message that was not parked.
@@ -70,8 +70,8 @@ func (s *Schedule[M]) Hold(l *store.Lease) *Partition[M] {
 		Lease: l.Ref(), schedule: s, number: l.Settled, position: l.Cursor.Position, cursorTicket: 1,
 		// 0 is the ticket of messages that were not read from the log.
 		tracker: tracker{base: 1, passed: 1, cursor: l.Cursor},
-		queues:  make(map[string]*queue[M]), held: make(map[string]*heldKey), busy: make(map[int64]struct{}),
-		parked: make(map[int64]uint64), early: make(map[int64]string),
+		queues:  make(map[string]*queue[M]), held: make(map[string]*heldKey), outdated: make(map[int64]struct{}),
+		parkedAhead: make(map[int64]uint64), early: make(map[int64]string),
 	}
 	if seqs := l.Parked.Sequences; len(seqs) > 0 {
 		p.unread = make(map[int64]struct{}, len(seqs))
@@ -130,10 +130,10 @@ func (p *Partition[M]) Announce(b *store.Batch, after int64) (ticket uint64) {
 }
 
 // Admit adds a message from the log: it waits in a queue, or is parked.
-func (p *Partition[M]) Admit(it *Item[M], ticket uint64, v *HeldLookup, now time.Time) {
+func (p *Partition[M]) Admit(it *Item[M], ticket uint64, lookup *HeldLookup, now time.Time) {
 	it.ticket = ticket
 	p.load(it, &p.schedule.Fresh, now)
-	isHeld := p.findHeld(it.Key, v) != nil
+	isHeld := p.findHeld(it.Key, lookup) != nil
 	switch {
 	case p.wasParked(it):
 		it.drop()
@@ -181,7 +181,7 @@ func (p *Partition[M]) wasParked(it *Item[M]) bool {
 // parkTicket marks a message from the log as done: it is parked or dead-lettered.
 func (p *Partition[M]) parkTicket(it *Item[M]) {
 	p.tracker.park(it.ticket)
-	p.parked[it.Sequence] = it.ticket
+	p.parkedAhead[it.Sequence] = it.ticket
 }
 
 // AdmitRun adds the first parked messages of a held key, in order, whose next attempt is due. If there are none, the key can be
@@ -195,7 +195,7 @@ func (p *Partition[M]) AdmitRun(key string, items []Item[M], now time.Time) {
 		return // what was read is older than the state in memory
 	}
 	if len(items) == 0 {
-		p.release(key, h)
+		p.askRelease(key, h)
 		return
 	}
 	for i := range items {
@@ -212,13 +212,13 @@ func (p *Partition[M]) AdmitRun(key string, items []Item[M], now time.Time) {
 }
 
 // AdmitDue adds one message that waited independently: without a key, or delayed.
-func (p *Partition[M]) AdmitDue(it *Item[M], v *HeldLookup, now time.Time) {
-	if _, busy := p.busy[it.Sequence]; busy || p.isEarly(it.Sequence, "") {
+func (p *Partition[M]) AdmitDue(it *Item[M], lookup *HeldLookup, now time.Time) {
+	if _, outdated := p.outdated[it.Sequence]; outdated || p.isEarly(it.Sequence, "") {
 		return
 	}
 	p.loadParked(it, &run{left: 1}, now)
-	p.busy[it.Sequence] = struct{}{}
-	if p.findHeld(it.Key, v) != nil { // the key is held: queue the message in it
+	p.outdated[it.Sequence] = struct{}{}
+	if p.findHeld(it.Key, lookup) != nil { // the key is held: queue the message in it
 		p.parkQueuedMessage(it)
 		return
 	}
@@ -246,7 +246,7 @@ func (p *Partition[M]) ahead(seq int64) bool {
 	if _, unread := p.unread[seq]; unread {
 		return true
 	}
-	_, is := p.parked[seq]
+	_, is := p.parkedAhead[seq]
 	return is
 }
 
@@ -257,7 +257,7 @@ func (p *Partition[M]) pass(ticket uint64) bool {
 		return false
 	}
 	p.cursorTicket = ticket
-	maps.DeleteFunc(p.parked, func(_ int64, t uint64) bool { return t < ticket })
+	maps.DeleteFunc(p.parkedAhead, func(_ int64, t uint64) bool { return t < ticket })
 	for seq := range p.early {
 		if !p.ahead(seq) {
 			return true
@@ -274,7 +274,7 @@ func (p *Partition[M]) Busy(keys []string, sequences []int64) ([]string, []int64
 			keys = append(keys, key)
 		}
 	}
-	for seq := range p.busy {
+	for seq := range p.outdated {
 		sequences = append(sequences, seq)
 	}
 	for seq, key := range p.early {

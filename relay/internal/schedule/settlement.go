@@ -25,7 +25,7 @@ func (p *Partition[M]) NextSettlement(now time.Time) *Settlement {
 		return nil
 	}
 	// A cursor of which only the snapshot moved can wait a while, unless parked messages wait for it.
-	if p.unsent == 0 && (!p.cursorMoved || len(p.parked) == 0 && now.Sub(p.settledAt) < p.schedule.cfg.LeaseTTL/4) {
+	if p.unsent == 0 && (!p.cursorMoved || len(p.parkedAhead) == 0 && now.Sub(p.settledAt) < p.schedule.cfg.LeaseTTL/4) {
 		return nil
 	}
 	s := p.takePending(p.tracker.cursor, p.cursorMoved, p.tracker.begin(), p.tracker.passed)
@@ -64,7 +64,7 @@ func (p *Partition[M]) Confirm(s *Settlement, released []string, now time.Time) 
 		soonest = 0
 	}
 	for _, key := range s.Release {
-		p.released(key, slices.Contains(released, key))
+		p.releaseAnswered(key, slices.Contains(released, key))
 	}
 	p.tx.unblock()
 	return soonest
@@ -79,10 +79,10 @@ func (p *Partition[M]) recordable() bool { return p.tx == nil || p.tracker.passe
 func (p *Partition[M]) recordedParked(s *Settlement) time.Duration {
 	soonest := time.Duration(-1)
 	for _, seq := range s.Removed {
-		delete(p.busy, seq)
+		delete(p.outdated, seq)
 	}
 	for i := range s.Dead {
-		delete(p.busy, s.Dead[i].Sequence)
+		delete(p.outdated, s.Dead[i].Sequence)
 		if q := p.queues[s.Dead[i].Key]; q != nil && q.deaths > 0 {
 			q.deaths--
 			p.reopen(q)
@@ -91,7 +91,7 @@ func (p *Partition[M]) recordedParked(s *Settlement) time.Duration {
 	for i := range s.Parked {
 		pk := &s.Parked[i]
 		if pk.Reason != store.ParkSlow || pk.Waits || pk.After == 0 { // otherwise it is being worked on, see parkSlow
-			delete(p.busy, pk.Sequence)
+			delete(p.outdated, pk.Sequence)
 		}
 		if !pk.Waits {
 			soonest = earlier(soonest, pk.After)

@@ -10,8 +10,8 @@ import (
 )
 
 // ParkSlow parks work that has taken, or waited, for longer than ParkAfter, and resumes what has waited for calls of other
-// schedules that have returned. paused: nothing is sent at present, so queues that are long are not slow.
-func (s *Schedule[M]) ParkSlow(paused bool, now time.Time) {
+// schedules that have returned. heldUp: nothing may be sent at present, so queues that are long are not slow.
+func (s *Schedule[M]) ParkSlow(heldUp bool, now time.Time) {
 	s.resumeAwaiting()
 	single := make(map[*queue[M]]*Item[M]) // the messages of queues that have one message out, alone in its call
 	var slow []*Item[M]
@@ -29,7 +29,7 @@ func (s *Schedule[M]) ParkSlow(paused bool, now time.Time) {
 	s.parkAllSlow(slow)
 	slow = slow[:0]
 	for q, it := range single {
-		if p := it.partition; !paused && !p.leaving && p.held[q.key] == nil && it.holdsUp() && q.blocksOthers(it, now) {
+		if p := it.partition; !heldUp && !p.leaving && p.held[q.key] == nil && it.holdsUp() && q.blocksOthers(it, now) {
 			slow = append(slow, it)
 		}
 	}

@@ -9,12 +9,12 @@ import "github.com/postrider/postrider/store"
 // Late messages of a batch precede its fresh ones, so a prefix that reaches a fresh message includes all the late ones, as
 // Batch requires.
 type tracker struct {
-	entries []entry // a queue: the live part is entries[head:]
-	head    int
-	base    uint64       // ticket of entries[0]
-	cursor  store.Cursor // the end of the done prefix, as far as the cursor can be there
-	passed  uint64       // the ticket after the cursor
-	parked  uint64       // the ticket after the last message that was parked
+	entries    []entry // a queue: the live part is entries[head:]
+	head       int
+	base       uint64       // ticket of entries[0]
+	cursor     store.Cursor // the end of the done prefix, as far as the cursor can be there
+	passed     uint64       // the ticket after the cursor
+	parkedUpTo uint64       // the ticket after the last message that was parked
 	// delivered counts deliveries that the cursor has passed and that no settlement has counted; ahead counts those in the
 	// done prefix that the cursor has not passed yet.
 	delivered, ahead int64
@@ -90,7 +90,7 @@ func (t *tracker) takeDelivered() int64 {
 // park marks a message as done by being parked.
 func (t *tracker) park(ticket uint64) {
 	t.finish(ticket)
-	t.parked = max(t.parked, ticket+1)
+	t.parkedUpTo = max(t.parkedUpTo, ticket+1)
 }
 
 // advance moves the cursor over the done prefix and reports whether it moved.
@@ -150,7 +150,7 @@ func (t *tracker) withLateGroups(ticket uint64) uint64 {
 }
 
 // passedParked reports whether the cursor has passed everything that was parked.
-func (t *tracker) passedParked() bool { return t.passed >= t.parked }
+func (t *tracker) passedParked() bool { return t.passed >= t.parkedUpTo }
 
 // open is the number of messages that are not done, or come after one that is not.
 func (t *tracker) open() int { return len(t.entries) - t.head }

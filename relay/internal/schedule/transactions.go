@@ -195,7 +195,7 @@ func (s *Schedule[M]) Commit(batch []*Item[M]) *Settlement {
 	for _, it := range batch {
 		switch {
 		case it.NotDue:
-			p.busy[it.Sequence] = struct{}{} // until it is known that it is parked
+			p.outdated[it.Sequence] = struct{}{} // until it is known that it is parked
 			out.Parked = append(out.Parked, store.ParkOutcome{
 				Sequence: it.Sequence, Key: it.Key, FromLog: true, Reason: store.ParkDelayed, After: it.DueIn,
 			})
@@ -226,7 +226,7 @@ func (s *Schedule[M]) Committed(batch []*Item[M], done int, out *Settlement, rel
 			p.tracker.finish(it.ticket)
 			p.deliveredUpTo = max(p.deliveredUpTo, it.ticket+1)
 		}
-		delete(p.busy, it.Sequence)
+		delete(p.outdated, it.Sequence)
 		p.end(it)
 	}
 	if p.tx.is(q) {
@@ -253,7 +253,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 		p.takeLess(q, batch, 0, len(batch))
 		return
 	}
-	delete(p.busy, batch[0].Sequence)
+	delete(p.outdated, batch[0].Sequence)
 	p.end(batch[0])
 }
 
@@ -261,7 +261,7 @@ func (s *Schedule[M]) NotParked(batch []*Item[M], out *Settlement) {
 func (p *Partition[M]) restore(s *Settlement) {
 	p.uncountUnrouted(s.Unrouted)
 	for _, pk := range s.Parked[len(s.taken.Parked):] { // by the transaction itself
-		delete(p.busy, pk.Sequence)
+		delete(p.outdated, pk.Sequence)
 	}
 	if p.inFlight == 0 {
 		return

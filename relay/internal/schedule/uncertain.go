@@ -10,8 +10,8 @@ type uncertainCommit struct {
 	cause     error
 }
 
-// Uncertain records that it is unknown whether the commit of a transaction queue's messages took effect, and reports whether it
-// is one. The caller loses the partition then: under a new lease the commit can no longer take effect, and the cursor says
+// Uncertain records that it is unknown whether the commit of a transaction queue's messages took effect. It returns false, and records
+// nothing, if the messages are of another queue. Otherwise the caller loses the partition: under a new lease the commit can no longer take effect, and the cursor says
 // whether it did. If a parked message's commit took effect, what is recorded of it later finds it gone.
 func (s *Schedule[M]) Uncertain(batch []*Item[M], cause error) bool {
 	if !batch[0].partition.tx.is(batch[0].queue) {
@@ -29,19 +29,19 @@ func (s *Schedule[M]) Uncertain(batch []*Item[M], cause error) bool {
 
 // mayBeCommitted reports whether it was unknown whether a commit with this message took effect.
 func (p *Partition[M]) mayBeCommitted(it *Item[M]) bool {
-	d := p.schedule.uncertain[p.Lease.Partition]
-	if d == nil {
+	u := p.schedule.uncertain[p.Lease.Partition]
+	if u == nil {
 		return false
 	}
-	_, is := d.sequences[it.Sequence]
+	_, is := u.sequences[it.Sequence]
 	return is
 }
 
 // wasUncertain reports whether a commit with this message did not take effect, so that it needs a transaction of its own. The
 // second time, the failure is the message's own.
 func (p *Partition[M]) wasUncertain(it *Item[M]) bool {
-	d := p.schedule.uncertain[p.Lease.Partition]
-	if d == nil {
+	u := p.schedule.uncertain[p.Lease.Partition]
+	if u == nil {
 		return false
 	}
 	if !p.mayBeCommitted(it) {
@@ -49,14 +49,14 @@ func (p *Partition[M]) wasUncertain(it *Item[M]) bool {
 			return false
 		}
 		// A later one: those from the log are recorded, or have had their own transactions.
-		maps.DeleteFunc(d.sequences, func(_ int64, parked bool) bool { return !parked })
-		if len(d.sequences) == 0 {
+		maps.DeleteFunc(u.sequences, func(_ int64, parked bool) bool { return !parked })
+		if len(u.sequences) == 0 {
 			delete(p.schedule.uncertain, p.Lease.Partition)
 		}
 		return false
 	}
-	if d.alone {
-		it.Refused = d.cause
+	if u.alone {
+		it.Refused = u.cause
 		delete(p.schedule.uncertain, p.Lease.Partition)
 	}
 	return true
