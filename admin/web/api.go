@@ -102,6 +102,8 @@ type (
 		Subject string     `json:"subject"`
 		Name    string     `json:"name"`
 		Role    admin.Role `json:"role"`
+		// SagaRoles are the roles in which you answer questions of sagas.
+		SagaRoles []string `json:"saga_roles,omitempty"`
 	}
 	heldAnswer struct {
 		Held   store.HeldInfo `json:"held"`
@@ -142,7 +144,7 @@ func (h *Handler) statusRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
 		{method: "GET", path: "/me", does: "Who you are, and your role.", out: meAnswer{}, call: func(c call) (any, error) {
-			return meAnswer{c.p.Subject, c.p.String(), c.p.Role}, nil
+			return meAnswer{c.p.Subject, c.p.String(), c.p.Role, c.p.SagaRoles}, nil
 		}},
 		{method: "GET", path: "/status", action: "Overview", does: "Problems, relays and consumers, with counts and rates.", out: statusAnswer{}, call: func(c call) (any, error) {
 			o, err := s.Overview(c.r.Context(), c.p)
@@ -318,6 +320,14 @@ func (h *Handler) sagaRoutes() []apiRoute {
 				return nil, err
 			}
 			out, err := h.service.OperateSaga(c.r.Context(), c.p, c.path("id"), saga.Operation{Verb: in.Operation, Rev: in.Rev, Reason: in.Reason})
+			return outcomeAnswer{out.Handled, out.Rev}, err
+		}},
+		{method: "POST", path: "/sagas/{id}/answer", action: "AnswerSaga", does: "Answers a question of a saga, and waits a moment for the decision of its engine: of two answers, the first counts. Without handled in the answer, the engine decides later. It needs one of the roles that the question names; if it names none, the operator role.", in: admin.SagaAnswer{}, out: outcomeAnswer{}, call: func(c call) (any, error) {
+			var in admin.SagaAnswer
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			out, err := h.service.AnswerSaga(c.r.Context(), c.p, c.path("id"), in)
 			return outcomeAnswer{out.Handled, out.Rev}, err
 		}},
 	}

@@ -221,6 +221,11 @@ func entryText(e store.SagaEntry) string {
 	case "saga":
 	case "attempt":
 		did = strings.TrimSpace(e.Step + " attempt " + did)
+	case "answer":
+		if did == "role" {
+			return e.Step + " answered as " + e.Text
+		}
+		did = strings.TrimSpace(e.Step + " answered")
 	case "command":
 		return strings.TrimSpace(e.Step + " started")
 	default:
