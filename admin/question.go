@@ -80,7 +80,7 @@ func (p Principal) answers(q saga.Question) (role string, err error) {
 // outcome says whether there is one. The principal needs one of the question's roles. Of two people, the first counts. Errors: ErrForbidden,
 // ErrInput, ErrReason, ErrSagaRefused, ErrNotAsked, ErrCannotPublish, store.ErrNoSaga.
 func (s *Service) AnswerSaga(ctx context.Context, p Principal, id string, a SagaAnswer) (out saga.Outcome, err error) {
-	c := Change{Action: "AnswerSaga", On: fmt.Sprintf("%s of saga %s: %s", a.Step, id, a.Option), Path: "/sagas/" + escape(id), Reason: a.Reason, Key: id}
+	c := Change{Action: "AnswerSaga", On: Answered(id, a.Step, a.Option), Path: "/sagas/" + escape(id), Reason: a.Reason, Key: id}
 	if err := s.allowChange(ctx, p, c); err != nil {
 		return out, err
 	}
@@ -114,6 +114,11 @@ func (s *Service) AnswerSaga(ctx context.Context, p Principal, id string, a Saga
 		return err
 	})
 	return out, err
+}
+
+// Answered is how the audit names an answer to a question of an instance.
+func Answered(id, step, option string) string {
+	return fmt.Sprintf("%s of saga %s: %s", step, id, option)
 }
 
 // answersStep returns the role in which the principal answers a question of an instance. The engine refuses the answer if the instance is

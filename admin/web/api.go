@@ -133,6 +133,11 @@ type (
 		Sagas  []store.SagaSummary `json:"sagas"`
 		Counts []store.SagaCount   `json:"counts"`
 	}
+	questionsAnswer struct {
+		Questions []admin.SagaQuestion `json:"questions"`
+		// Next is the run to continue after, "" at the end.
+		Next string `json:"next,omitempty"`
+	}
 )
 
 // api is the table of routes.
@@ -210,6 +215,13 @@ func (h *Handler) readRoutes() []apiRoute {
 		{method: "GET", path: "/sagas", action: "Sagas", does: "Sagas in the order of their start.", query: []parameter{{name: "saga"}, {name: "status", words: wordsOf(store.SagaStatuses)}, {name: "after"}, limitParameter}, out: sagasAnswer{}, call: h.apiSagas},
 		{method: "GET", path: "/sagas/{id}", action: "Saga", does: "A saga with its history, without its data.", out: admin.Saga{}, call: func(c call) (any, error) {
 			return s.Saga(c.r.Context(), c.p, c.path("id"))
+		}},
+		// Not below /sagas, where an instance can have any ID.
+		{method: "GET", path: "/questions", action: "SagaQuestions", does: "Questions of sagas that wait for somebody's answer, by the start of their instances: of up to limit instances. The text of a question is shown to those who may answer it, and to those who see causes of all types.", query: []parameter{{name: "saga"}, {name: "after"}, limitParameter}, out: questionsAnswer{}, call: func(c call) (any, error) {
+			var out questionsAnswer
+			var err error
+			out.Questions, out.Next, err = s.SagaQuestions(c.r.Context(), c.p, c.v.Get("saga"), c.v.Get("after"), c.limit())
+			return out, err
 		}},
 		{method: "GET", path: "/activity", action: "Activity", does: "Who did what, newest first: an admin sees everybody's actions.", query: []parameter{{name: "before"}, limitParameter}, out: activityAnswer{}, call: func(c call) (any, error) {
 			var out activityAnswer

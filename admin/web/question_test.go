@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -179,4 +180,83 @@ func TestTwoAnswer(t *testing.T) {
 			t.Errorf("an answer afterwards: %d, %v", status, out)
 		}
 	}
+}
+
+// TestQuestionsAreShown: everybody sees that there is a question. Its text, which quotes data, is for those who may answer and for those
+// who see causes of all types.
+func TestQuestionsAreShown(t *testing.T) {
+	t.Parallel()
+	a := serveAsking(t)
+	for _, id := range []string{"42", "43"} {
+		a.start(id)
+	}
+	rev := a.asked("42", "release")
+	a.asked("43", "release")
+	if status, out := a.call("legal", "POST", "/sagas/42/answer", answerBody("release", "release", rev)); status != http.StatusOK {
+		t.Fatalf("an answer: %d, %v", status, out)
+	}
+	a.asked("42", "file")
+	const release, file = "release Release the parcel of card 4711?", "file Filed?"
+	for as, want := range map[string][]string{
+		"finance": {"file hidden", release + " may answer"}, "legal": {file + " may answer", release + " may answer"},
+		"operator": {file + " may answer", "release hidden"}, "admin": {file + " may answer", "release hidden"}, "viewer": {"file hidden", "release hidden"},
+	} {
+		status, out := a.call(as, "GET", "/questions?saga=parcels", "")
+		if got := described(t, out); status != http.StatusOK || !slices.Equal(got, want) {
+			t.Errorf("%s sees %d, %q; want %q", as, status, got, want)
+		}
+		_, one := a.call(as, "GET", "/sagas/43", "")
+		if got := described(t, one); !slices.Equal(got, want[1:]) {
+			t.Errorf("%s sees of instance 43 %q, want %q", as, got, want[1:])
+		}
+	}
+	_, first := a.call("viewer", "GET", "/questions?limit=1", "")
+	_, second := a.call("viewer", "GET", fmt.Sprintf("/questions?limit=1&after=%v", first["next"]), "")
+	if got := append(described(t, first), described(t, second)...); !slices.Equal(got, []string{"file hidden", "release hidden"}) {
+		t.Errorf("page by page: %q", got)
+	}
+	service := admin.New(a.store, admin.Config{Show: []admin.Rule{{Type: "*", Causes: true}}})
+	for p, shown := range map[*admin.Principal]bool{{Subject: "olga", Role: admin.Operator}: true, {Subject: "vera", Role: admin.Viewer}: false} {
+		list, _, err := service.SagaQuestions(t.Context(), *p, "", "", 10)
+		if must(t, err); len(list) != 2 || list[1].Hidden == shown || (list[1].Text != "") != shown || list[1].ID != list[1].Run {
+			t.Errorf("%s, who sees causes and no keys: %+v", p.Subject, list)
+		}
+	}
+	agent := admin.Principal{Subject: "assistant", Role: admin.Admin, SagaRoles: []string{"finance"}, Via: admin.ViaAgent}
+	list, _, err := a.service.SagaQuestions(t.Context(), agent, "", "", 10)
+	if must(t, err); len(list) != 2 || list[1].MayAnswer || !list[1].Hidden {
+		t.Errorf("an agent sees %+v", list)
+	}
+	if _, err := a.service.AnswerSaga(t.Context(), agent, "43", admin.SagaAnswer{Step: "release", Option: "release", Rev: 1, Reason: "x"}); !errors.Is(err, admin.ErrAgent) {
+		t.Errorf("an agent answers: %v", err)
+	}
+}
+
+// described are the questions of an answer, sorted.
+func described(t *testing.T, answer map[string]any) (out []string) {
+	t.Helper()
+	text, err := json.Marshal(answer["questions"])
+	must(t, err)
+	var list []struct {
+		Step, Question string
+		Hidden         bool
+		MayAnswer      bool `json:"may_answer"`
+		Roles, Options []string
+	}
+	must(t, json.Unmarshal(text, &list))
+	for _, q := range list {
+		one := strings.TrimSpace(q.Step + " " + q.Question)
+		if q.Hidden {
+			one += " hidden"
+		}
+		if q.MayAnswer {
+			one += " may answer"
+		}
+		if len(q.Options) == 0 || (q.Step == "release") != (len(q.Roles) == 2) {
+			t.Errorf("question %+v", q)
+		}
+		out = append(out, one)
+	}
+	slices.Sort(out)
+	return out
 }

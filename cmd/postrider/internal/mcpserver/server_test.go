@@ -115,7 +115,7 @@ func TestToolsOfAViewer(t *testing.T) {
 	if slices.Contains(names, "plan_redrive") || slices.Contains(names, "list_activity") {
 		t.Errorf("a viewer has %v", names)
 	}
-	for _, name := range []string{"overview", "run_doctor", "count_dead_letters", "list_dead_letters", "list_redrives", "list_sagas", "list_held_keys"} {
+	for _, name := range []string{"overview", "run_doctor", "count_dead_letters", "list_dead_letters", "list_redrives", "list_sagas", "list_questions", "list_held_keys"} {
 		if text, failed := call(t, viewer, name, nil); failed || !strings.HasPrefix(text, `{"data":`) || !strings.Contains(text, `"untrusted":true`) {
 			t.Errorf("%s: %s", name, text)
 		}
