@@ -17,7 +17,7 @@ type SagaQuestion struct {
 	saga.Question
 	// Hidden: the text of the question is not shown to the principal.
 	Hidden bool `json:"hidden,omitempty"`
-	// MayAnswer: the principal may answer.
+	// MayAnswer: the principal may answer here.
 	MayAnswer bool `json:"may_answer"`
 }
 
@@ -45,8 +45,8 @@ func (s *Service) SagaQuestions(ctx context.Context, p Principal, name, after st
 func (s *Service) questions(p Principal, found []saga.Question) (out []SagaQuestion) {
 	for _, q := range found {
 		_, err := p.answers(q)
-		one := SagaQuestion{Question: q, MayAnswer: err == nil}
-		if one.Hidden = !one.MayAnswer && !s.seesCauses(p, anyType); one.Hidden {
+		one := SagaQuestion{Question: q, MayAnswer: err == nil && s.cfg.Publish != nil}
+		if one.Hidden = err != nil && !s.seesCauses(p, anyType); one.Hidden {
 			one.Text = ""
 		}
 		if !s.ShowsKeys(p, "") {

@@ -40,7 +40,7 @@ func (h *Handler) functions() template.FuncMap {
 		"sub":   func(a, b int) int { return a - b },
 		"int64": func(n int) int64 { return int64(n) },
 		"owned": owned, "spark": spark, "chart": chart, "chartLine": chartLine, "chartRows": chartRows, "meter": meter,
-		"verb": verb, "entry": func(p *page, e admin.Entry) didData { return didData{p, e} },
+		"verb": verb, "answerers": answerers, "entry": func(p *page, e admin.Entry) didData { return didData{p, e} },
 		"pageOf": func(p *page, data any) pageData { return pageData{p, data} },
 	}
 }

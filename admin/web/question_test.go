@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -259,4 +260,52 @@ func described(t *testing.T, answer map[string]any) (out []string) {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// TestQuestionPage: the page of an instance offers the options of its question to who may answer, and shows others who may. One click answers;
+// the second one is told that the instance moved on. The list of questions leads there.
+func TestQuestionPage(t *testing.T) {
+	t.Parallel()
+	a := serveAsking(t)
+	a.start("42")
+	a.asked("42", "release")
+	as := func(p admin.Principal) {
+		a.browser = a.newBrowser()
+		if status, _ := a.post("/signin", url.Values{"code": {a.handler.IssueCode(p)}}); status != http.StatusOK {
+			t.Fatalf("signing in: %d", status)
+		}
+	}
+	const action, text = `action="/sagas/42/answer"`, "Release the parcel of card 4711?"
+	as(admin.Principal{Subject: "ben", Role: admin.Operator, SagaRoles: []string{"sales"}})
+	if _, body := a.get("/sagas/42"); strings.Contains(body, action) || strings.Contains(body, text) || !strings.Contains(body, "finance or legal") {
+		t.Errorf("the page offers an answer to who may not, or does not say who may:\n%s", body)
+	}
+	form := url.Values{"step": {"release"}, "option": {"release"}, "rev": {a.rev("42")}, "reason": {"checked by phone"}}
+	if status, body := a.post("/sagas/42/answer", form); status != http.StatusForbidden || !strings.Contains(body, "needs the saga role finance or legal") {
+		t.Errorf("an answer without the role: %d\n%s", status, body)
+	}
+
+	as(admin.Principal{Subject: "eva", Role: admin.Viewer, SagaRoles: []string{"finance"}})
+	if _, body := a.get("/sagas?view=asking"); !strings.Contains(body, `href="/sagas/42"`) || !strings.Contains(body, text) || !strings.Contains(body, "You may") {
+		t.Errorf("the list does not lead to the question:\n%s", body)
+	}
+	_, body := a.get("/sagas/42")
+	for _, want := range []string{action, text, `name="option" value="release"`, `name="option" value="reject"`, "parcels waits for an answer: release"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page has no %s:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "Changing anything needs") {
+		t.Error("the page says that nothing can be changed")
+	}
+	if status, body := a.post("/sagas/42/answer", form); status != http.StatusOK || !strings.Contains(body, "Answered.") && !strings.Contains(body, "Asked for.") {
+		t.Errorf("an answer: %d\n%s", status, body)
+	}
+	a.asked("42", "file")
+	if status, body := a.post("/sagas/42/answer", form); status != http.StatusConflict || !strings.Contains(body, "look again") {
+		t.Errorf("a second answer: %d\n%s", status, body)
+	}
+	if _, body := a.get("/sagas/42"); strings.Contains(body, action) || !strings.Contains(body, "release answered as finance") {
+		t.Errorf("after the answer:\n%s", body)
+	}
 }

@@ -40,9 +40,9 @@ func questions[Tx any](w *world[Tx]) {
 	lines.Steps = []saga.Step[line]{saga.Ask[line]{
 		Name: "release", Question: func(l line) string { return "Release line " + l.Line + " of " + l.Order + "?" }, Options: []string{"yes", "no"}, Timeout: saga.NoTimeout,
 	}}
-	letter := reviewStep(time.Hour)
-	letter.Name = "release-letter"
-	s := w.register(define(lines, letter))
+	second := reviewStep(time.Hour)
+	second.Name = "release-second"
+	s := w.register(define(lines, second))
 	w.runEngine()
 	for id, n := range map[string]int{"41": 2, "42": 2, "43": 0} {
 		w.start(s, order{ID: id, Lines: n})
