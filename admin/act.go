@@ -14,6 +14,8 @@ type Change struct {
 	On, Path, Reason string
 	// Key is the key, or the ID of a saga, that On names, if it names one. The run of a saga is none.
 	Key string
+	// Role is the saga role in which a question is answered.
+	Role string
 }
 
 // Act carries out an action that has no method of its own: do changes the database that it is given. The entry of the audit is written in
@@ -23,6 +25,6 @@ func (s *Service) Act(ctx context.Context, p Principal, c Change, do func(held.D
 		return err
 	}
 	rec := &recorded{entry: newEntry(p, c.Action, c.On, c.Path, c.Reason)}
-	rec.entry.Key = clean(c.Key)
+	rec.entry.Key, rec.entry.Role = clean(c.Key), clean(c.Role)
 	return s.act(ctx, rec, func(records store.Records) error { return do(database{s.store, records}) })
 }

@@ -40,6 +40,8 @@ type Entry struct {
 	// Key is the key, or the ID of a saga, that On names, if it names one.
 	Key    string `json:"key,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Role is the saga role in which a question was answered.
+	Role string `json:"role,omitempty"`
 	// Count is how many dead letters or messages were concerned.
 	Count  int64  `json:"count,omitempty"`
 	Result Result `json:"result"`
@@ -106,17 +108,22 @@ func (s *Service) allowChange(ctx context.Context, p Principal, c Change) error 
 	a := c.Action
 	switch {
 	case p.Subject == "" || !p.Role.May(a):
-		err = &ForbiddenError{a, permissions[a].role}
+		err = &ForbiddenError{Action: a, Role: permissions[a].role}
 	case p.Via == ViaAgent && !a.agentMay():
 		err = ErrAgent
 	default:
 		return nil
 	}
-	e := newEntry(p, a, c.On, "", "")
-	e.Key = clean(c.Key)
-	e.Result, e.Error = Refused, err.Error()
-	s.record(ctx, e)
+	s.refuse(ctx, p, c, err)
 	return err
+}
+
+// refuse records that something is refused.
+func (s *Service) refuse(ctx context.Context, p Principal, c Change, why error) {
+	e := newEntry(p, c.Action, c.On, "", "")
+	e.Key = clean(c.Key)
+	e.Result, e.Error = Refused, clean(why.Error())
+	s.record(ctx, e)
 }
 
 // record adds the entry of an action that changed nothing. The action is refused or has failed anyway, so an error is only logged.

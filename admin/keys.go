@@ -121,7 +121,7 @@ func (s *Service) shownEntry(ctx context.Context, p Principal, e Entry) Entry {
 		return s.withoutNames(ctx, e)
 	}
 	e.On, e.Error, e.Reason = withoutKey(e.On, e.Key), withoutKey(e.Error, e.Key), withoutKey(e.Reason, e.Key)
-	if e.Action == "Decide" || e.Action == "OperateSaga" || strings.Contains(e.Path, escape(e.Key)) {
+	if e.Action == "Decide" || e.Action == "OperateSaga" || e.Action == "AnswerSaga" || strings.Contains(e.Path, escape(e.Key)) {
 		e.Path = ""
 	}
 	e.Key = hiddenText

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider/deadletter"
 	"github.com/postrider/postrider/inspect"
+	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
 
@@ -261,6 +262,8 @@ type Saga struct {
 	History []store.SagaTransition `json:"history"`
 	// More: there are more transitions than are shown.
 	More bool `json:"more,omitempty"`
+	// Questions wait for an answer.
+	Questions []SagaQuestion `json:"questions,omitempty"`
 }
 
 // sagaHistory is how many transitions a page shows.
@@ -304,6 +307,11 @@ func (s *Service) Saga(ctx context.Context, p Principal, id string) (out Saga, e
 		SagaIdentity: i.SagaIdentity, SagaCondition: i.SagaCondition, HoldsKey: i.HoldsKey, Rev: i.Rev, Age: i.Age,
 		StartedAt: i.StartedAt, UpdatedAt: i.UpdatedAt, StuckAt: i.StuckAt, EndedAt: i.EndedAt,
 	}
+	asked, err := saga.Questions(i)
+	if err != nil {
+		return out, err
+	}
+	out.Questions = s.questions(p, asked)
 	if i.Deadline > 0 {
 		out.DeadlineAt = i.StartedAt.Add(i.Deadline)
 	}

@@ -336,6 +336,7 @@ func (s sagas) ShowSaga(context.Context, string) (store.SagaInstance, error) {
 	return store.SagaInstance{
 		SagaIdentity:  store.SagaIdentity{Run: "r", ID: "s-1", Saga: "order.fulfilment"},
 		SagaCondition: store.SagaCondition{Status: store.SagaStuck, Detail: s.cause},
+		SagaBody:      store.SagaBody{State: []byte("{}")},
 	}, nil
 }
 

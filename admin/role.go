@@ -31,6 +31,9 @@ type Principal struct {
 	// Issuer and Subject identify the principal: who vouches for it, and under which name. Name is for display, "" for the Subject.
 	Issuer, Subject, Name string
 	Role                  Role
+	// SagaRoles are the roles in which the principal answers questions of sagas: names that their definitions use (saga.Ask). They are
+	// apart from Role, which none of them replaces.
+	SagaRoles []string
 	// Via says through what the principal acts: one of the constants, or a word of the embedding program.
 	Via string
 }
@@ -75,14 +78,18 @@ func required(reason *string) error {
 // ErrAgent: an agent may not do this; a person does, in the web UI.
 var ErrAgent = errors.New("an agent cannot do this; a person does, in the web UI")
 
-// ForbiddenError says which role an action needs. It is an ErrForbidden.
+// ForbiddenError says which role an action needs: Role or, for a question that names roles, one of SagaRoles. It is an ErrForbidden.
 type ForbiddenError struct {
-	Action Action
-	Role   Role
+	Action    Action
+	Role      Role
+	SagaRoles []string
 }
 
 // Error is a sentence for people.
 func (e *ForbiddenError) Error() string {
+	if len(e.SagaRoles) > 0 {
+		return fmt.Sprintf("%s needs the saga role %s", e.Action.words(), strings.Join(e.SagaRoles, " or "))
+	}
 	return fmt.Sprintf("%s needs the %s role", e.Action.words(), e.Role)
 }
 
@@ -124,6 +131,8 @@ var permissions = map[Action]permission{
 	"Sagas":           {Viewer, "Seeing sagas", true},
 	"Saga":            {Viewer, "Seeing a saga", true},
 	"SagaOf":          {Viewer, "Seeing a saga", true},
+	"SagaQuestions":   {Viewer, "Seeing questions of sagas", true},
+	"AnswerSaga":      {Viewer, "Answering this question of a saga", false},
 	"Content":         {Operator, "Seeing payloads", true},
 	"ShowReview":      {Operator, "Seeing a review", true},
 	"Activity":        {Operator, "Seeing the activity", true},

@@ -251,7 +251,7 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	s, service := withDead(t, 0)
 	ctx := t.Context()
-	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, admin.UsePeople, time.Hour)
+	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, nil, admin.UsePeople, time.Hour)
 	must(t, err)
 	p, err := service.Authenticate(ctx, text, admin.UsePeople)
 	if must(t, err); p.Role != admin.Operator || p.Name != "ci" {
@@ -303,7 +303,7 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	s, service := withDead(t, 0)
 	ctx := t.Context()
-	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, admin.UsePeople, time.Hour)
+	text, token, err := service.CreateToken(ctx, boss, "ci", admin.Operator, nil, admin.UsePeople, time.Hour)
 	must(t, err)
 	began, err := service.Clock(ctx)
 	must(t, err)

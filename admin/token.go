@@ -40,14 +40,16 @@ const (
 
 // Token is an access token without its secret.
 type Token struct {
-	ID      string    `json:"id"`
-	Name    string    `json:"name"`
-	Role    Role      `json:"role"`
-	Use     Use       `json:"use,omitempty"`
-	By      string    `json:"by"`
-	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires"`
-	Revoked bool      `json:"revoked,omitempty"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	Role Role   `json:"role"`
+	// SagaRoles are those of the principal.
+	SagaRoles []string  `json:"saga_roles,omitempty"`
+	Use       Use       `json:"use,omitempty"`
+	By        string    `json:"by"`
+	Created   time.Time `json:"created"`
+	Expires   time.Time `json:"expires"`
+	Revoked   bool      `json:"revoked,omitempty"`
 }
 
 // storedToken is the body of a token's record.
@@ -65,8 +67,8 @@ const (
 	MaxTokenLife = 366 * 24 * time.Hour
 )
 
-// CreateToken returns a new access token. Its text is not stored and cannot be shown again.
-func (s *Service) CreateToken(ctx context.Context, p Principal, name string, role Role, use Use, life time.Duration) (text string, t Token, err error) {
+// CreateToken returns a new access token. sagaRoles are those of its principal. Its text is not stored and cannot be shown again.
+func (s *Service) CreateToken(ctx context.Context, p Principal, name string, role Role, sagaRoles []string, use Use, life time.Duration) (text string, t Token, err error) {
 	if err := s.allow(ctx, p, "CreateToken", "token "+name); err != nil {
 		return "", t, err
 	}
@@ -77,13 +79,18 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 		return "", t, fmt.Errorf("%w: there is no role %q: use viewer, operator or admin", ErrInput, role)
 	case use != UsePeople && use != UseAgents:
 		return "", t, fmt.Errorf("%w: a token is for people, or for %s, not for %q", ErrInput, UseAgents, use)
+	case !validSagaRoles(sagaRoles):
+		return "", t, fmt.Errorf("%w: a saga role has 1 to %d bytes of UTF-8", ErrInput, maxSagaRole)
+	case len(sagaRoles) > 0 && use == UseAgents:
+		return "", t, fmt.Errorf("%w: an agent answers no questions, so its token has no saga roles", ErrInput)
 	case life <= 0 || life > MaxTokenLife:
 		return "", t, fmt.Errorf("%w: a token is valid for up to %d days", ErrInput, MaxTokenLife/(24*time.Hour))
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	t = Token{ID: strings.ToLower(rand.Text()[:tokenIDLength]), Name: clean(name), Role: role, Use: use, By: p.String()}
-	rec := &recorded{entry: newEntry(p, "CreateToken", "token "+name+" ("+string(role)+")", "", "")}
+	t = Token{ID: strings.ToLower(rand.Text()[:tokenIDLength]), Name: clean(name), Role: role, SagaRoles: sagaRoles, Use: use, By: p.String()}
+	granted := append([]string{string(role)}, sagaRoles...)
+	rec := &recorded{entry: newEntry(p, "CreateToken", "token "+name+" ("+strings.Join(granted, ", ")+")", "", "")}
 	err = s.act(ctx, rec, func(records store.Records) error {
 		return records.Change(ctx, store.Operation{Method: "CreateToken", Doing: "create an access token"}, func(w store.Writer) error {
 			now, err := w.Now(ctx)
@@ -127,7 +134,7 @@ func (s *Service) Authenticate(ctx context.Context, text string, use Use) (Princ
 	if use == UseAgents {
 		via = ViaAgent
 	}
-	return Principal{Issuer: TokenIssuer, Subject: t.ID, Name: t.Name, Role: t.Role, Via: via}, nil
+	return Principal{Issuer: TokenIssuer, Subject: t.ID, Name: t.Name, Role: t.Role, SagaRoles: t.SagaRoles, Via: via}, nil
 }
 
 // tokenIDLength is the length of the ID of a token, which has lower-case letters and digits.

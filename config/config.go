@@ -232,6 +232,8 @@ type OIDC struct {
 	// RolesClaim is the path of the claim with groups, Roles the roles of its values: viewer, operator or admin.
 	RolesClaim string            `yaml:"roles_claim"`
 	Roles      map[string]string `yaml:"roles"`
+	// SagaRoles are the roles in which values of the claim answer questions of sagas: names that definitions use.
+	SagaRoles map[string]string `yaml:"saga_roles"`
 	// Viewer "everyone" makes viewers of people without a mapped group; they must have the claims of Allow.
 	Viewer string            `yaml:"viewer"`
 	Allow  map[string]string `yaml:"allow"`

@@ -85,7 +85,7 @@ func TestValidate(t *testing.T) {
 			steps: steps{await{Name: "a", Signal: reviewed, Timeout: 1}, await{Name: "b", Signal: reviewed, Timeout: 1}},
 			want:  []string{"step b: step a awaits order.reviewed too"}},
 		"ask without anything": {
-			steps: steps{ask{Name: "a"}}, want: []string{"an Ask needs a Timeout", "Question is nil", "Options are the answers"}},
+			steps: steps{ask{Name: "a", Roles: []string{"finance", ""}}}, want: []string{"an Ask needs a Timeout", "a role is empty", "Question is nil", "Options are the answers"}},
 		"no cases": {steps: steps{choose{Name: "c"}}, want: []string{"step c: there are no cases"}},
 		"otherwise first": {
 			steps: steps{choose{Name: "c", Cases: []saga.Case[Order]{{Name: "a"}, {Name: "a"}}}},

@@ -190,7 +190,7 @@ func (a Await[D, S]) build(*D) *machine.Step {
 	}
 }
 
-// Ask lets a person decide, see Engine.Answer.
+// Ask lets a person decide: see AnswerAsk, and Operator.Questions for those that wait.
 type Ask[D any] struct {
 	Name string
 	// OnlyIf skips the step if it returns false. Default: the step always runs.
@@ -199,8 +199,9 @@ type Ask[D any] struct {
 	Question func(d D) string
 	// Options are the answers to choose from. Required.
 	Options []string
-	// Roles name who should answer. They are part of the graph, for programs that know people's roles and refuse others before they
-	// ask for the answer: the engine knows none, and records the name of the one who answered.
+	// Roles name who may answer. Package admin, which knows people's roles, refuses others; so do programs of your own that call
+	// Engine.Operate. The engine knows no roles, and records the name and the role of the one who answered. A question keeps the roles with
+	// which it was asked. Default: whoever may operate sagas.
 	Roles []string
 	// Answered takes the answer into the data. A Refuse error refuses the step. Default: the answer is only recorded.
 	Answered func(d *D, a Answer) error

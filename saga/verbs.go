@@ -57,8 +57,8 @@ type Operation struct {
 	Actor, Reason string
 	// Force compensates also past the pivot.
 	Force bool
-	// Option is the answer to an Ask.
-	Option string
+	// Option is the answer to an Ask. Role is the role in which the Actor answers: the history has it, and the engine does not check it.
+	Option, Role string
 	// Patch is a JSON merge patch (RFC 7396) of the data, for Edit and Done.
 	Patch json.RawMessage
 	// To is the version that Migrate leads to.
@@ -73,7 +73,7 @@ func storable(text string) bool { return utf8.ValidString(text) && strings.Index
 
 // Operate asks for an operation on the instance with an ID, in the transaction tx, and returns the operation's ID. Operations are
 // messages, so that they take their turn among the other inputs of the instance, and any process can ask for them. The
-// instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; an invalid Actor, Reason or Step; those of outbox.Publish.
+// instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; an invalid Actor, Reason, Step or Role; those of outbox.Publish.
 func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Operation) (operation string, err error) {
 	m, err := o.message(e.cfg.Name, id)
 	if err != nil {
@@ -93,9 +93,9 @@ func (o Operation) message(engine, id string) (*postrider.Message, error) {
 	if (o.Verb == Migrate) != (o.To > 0) {
 		return nil, fmt.Errorf("saga: an operation on instance %s needs To, a version, if it is to migrate, and only then", id)
 	}
-	for name, text := range map[string]string{"Actor": o.Actor, "Step": o.Step, "Reason": o.Reason} {
+	for name, text := range map[string]string{"Actor": o.Actor, "Step": o.Step, "Role": o.Role, "Reason": o.Reason} {
 		if !storable(text) || name != "Reason" && len(text) > maxText {
-			return nil, fmt.Errorf("saga: the %s of an operation on instance %s must be UTF-8 without NUL; Actor and Step have at most %d bytes", name, id, maxText)
+			return nil, fmt.Errorf("saga: the %s of an operation on instance %s must be UTF-8 without NUL; Actor, Step and Role have at most %d bytes", name, id, maxText)
 		}
 	}
 	m, err := verbMessage(engine, id, o.verb())
@@ -107,7 +107,8 @@ func (o Operation) message(engine, id string) (*postrider.Message, error) {
 
 func (o Operation) verb() machine.Verb {
 	return machine.Verb{
-		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Patch: o.Patch, To: o.To,
+		Kind: machine.VerbKind(o.Verb), Step: o.Step, Rev: o.Rev, Actor: o.Actor, Reason: o.Reason, Force: o.Force, Option: o.Option, Role: o.Role, Patch: o.Patch,
+		To: o.To,
 	}
 }
 

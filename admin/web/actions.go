@@ -20,7 +20,7 @@ func (h *Handler) actionRoutes() map[string]handler {
 		"POST /dead/{number}/discard": h.discardOne, "POST /dead/{number}/edit": h.edit, "POST /dead/{number}/reveal": h.reveal,
 		"POST /redrives/{id}/cancel": h.cancelRedrive, "POST /redrives/{id}/continue": h.continueRedrive,
 		"POST /held/{relay}/{key}/decide": h.decideKey, "POST /messages/{id}/decide": h.decideMessage,
-		"POST /sagas/{id}/operate":  h.operateSaga,
+		"POST /sagas/{id}/operate": h.operateSaga, "POST /sagas/{id}/answer": h.answerSaga,
 		"POST /relays/{name}/pause": h.pauseRelay, "POST /relays/{name}/resume": h.resumeRelay,
 	}
 }

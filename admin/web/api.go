@@ -102,6 +102,8 @@ type (
 		Subject string     `json:"subject"`
 		Name    string     `json:"name"`
 		Role    admin.Role `json:"role"`
+		// SagaRoles are the roles in which you answer questions of sagas.
+		SagaRoles []string `json:"saga_roles,omitempty"`
 	}
 	heldAnswer struct {
 		Held   store.HeldInfo `json:"held"`
@@ -131,6 +133,11 @@ type (
 		Sagas  []store.SagaSummary `json:"sagas"`
 		Counts []store.SagaCount   `json:"counts"`
 	}
+	questionsAnswer struct {
+		Questions []admin.SagaQuestion `json:"questions"`
+		// Next is the run to continue after, "" at the end.
+		Next string `json:"next,omitempty"`
+	}
 )
 
 // api is the table of routes.
@@ -142,7 +149,7 @@ func (h *Handler) statusRoutes() []apiRoute {
 	s := h.service
 	return []apiRoute{
 		{method: "GET", path: "/me", does: "Who you are, and your role.", out: meAnswer{}, call: func(c call) (any, error) {
-			return meAnswer{c.p.Subject, c.p.String(), c.p.Role}, nil
+			return meAnswer{c.p.Subject, c.p.String(), c.p.Role, c.p.SagaRoles}, nil
 		}},
 		{method: "GET", path: "/status", action: "Overview", does: "Problems, relays and consumers, with counts and rates.", out: statusAnswer{}, call: func(c call) (any, error) {
 			o, err := s.Overview(c.r.Context(), c.p)
@@ -208,6 +215,13 @@ func (h *Handler) readRoutes() []apiRoute {
 		{method: "GET", path: "/sagas", action: "Sagas", does: "Sagas in the order of their start.", query: []parameter{{name: "saga"}, {name: "status", words: wordsOf(store.SagaStatuses)}, {name: "after"}, limitParameter}, out: sagasAnswer{}, call: h.apiSagas},
 		{method: "GET", path: "/sagas/{id}", action: "Saga", does: "A saga with its history, without its data.", out: admin.Saga{}, call: func(c call) (any, error) {
 			return s.Saga(c.r.Context(), c.p, c.path("id"))
+		}},
+		// Not below /sagas, where an instance can have any ID.
+		{method: "GET", path: "/questions", action: "SagaQuestions", does: "Questions of sagas that wait for somebody's answer, by the start of their instances: of up to limit instances. The text of a question is shown to those who may answer it, and to those who see causes of all types.", query: []parameter{{name: "saga"}, {name: "after"}, limitParameter}, out: questionsAnswer{}, call: func(c call) (any, error) {
+			var out questionsAnswer
+			var err error
+			out.Questions, out.Next, err = s.SagaQuestions(c.r.Context(), c.p, c.v.Get("saga"), c.v.Get("after"), c.limit())
+			return out, err
 		}},
 		{method: "GET", path: "/activity", action: "Activity", does: "Who did what, newest first: an admin sees everybody's actions.", query: []parameter{{name: "before"}, limitParameter}, out: activityAnswer{}, call: func(c call) (any, error) {
 			var out activityAnswer
@@ -318,6 +332,14 @@ func (h *Handler) sagaRoutes() []apiRoute {
 				return nil, err
 			}
 			out, err := h.service.OperateSaga(c.r.Context(), c.p, c.path("id"), saga.Operation{Verb: in.Operation, Rev: in.Rev, Reason: in.Reason})
+			return outcomeAnswer{out.Handled, out.Rev}, err
+		}},
+		{method: "POST", path: "/sagas/{id}/answer", action: "AnswerSaga", does: "Answers a question of a saga, and waits a moment for the decision of its engine: of two answers, the first counts. Without handled in the answer, the engine decides later. It needs one of the roles that the question names; if it names none, the operator role.", in: admin.SagaAnswer{}, out: outcomeAnswer{}, call: func(c call) (any, error) {
+			var in admin.SagaAnswer
+			if err := c.body(&in); err != nil {
+				return nil, err
+			}
+			out, err := h.service.AnswerSaga(c.r.Context(), c.p, c.path("id"), in)
 			return outcomeAnswer{out.Handled, out.Rev}, err
 		}},
 	}

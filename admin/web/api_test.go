@@ -17,7 +17,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	s := serve(t, false, web.Config{})
 	boss := admin.Principal{Subject: "ada", Role: admin.Admin}
-	token, _, err := s.service.CreateToken(t.Context(), boss, "ci", admin.Operator, admin.UsePeople, time.Hour)
+	token, _, err := s.service.CreateToken(t.Context(), boss, "ci", admin.Operator, nil, admin.UsePeople, time.Hour)
 	must(t, err)
 	headers := map[string]string{"Authorization": "Bearer " + token, "Content-Type": "application/json"}
 	call := func(method, path, body string, want int) map[string]any {

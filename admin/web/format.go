@@ -40,7 +40,7 @@ func (h *Handler) functions() template.FuncMap {
 		"sub":   func(a, b int) int { return a - b },
 		"int64": func(n int) int64 { return int64(n) },
 		"owned": owned, "spark": spark, "chart": chart, "chartLine": chartLine, "chartRows": chartRows, "meter": meter,
-		"verb": verb, "entry": func(p *page, e admin.Entry) didData { return didData{p, e} },
+		"verb": verb, "answerers": answerers, "entry": func(p *page, e admin.Entry) didData { return didData{p, e} },
 		"pageOf": func(p *page, data any) pageData { return pageData{p, data} },
 	}
 }
@@ -65,7 +65,7 @@ func (d didData) Verb() string {
 		"Decide": "decided", "Reveal": "looked at hidden values of", "CreateToken": "created", "RevokeToken": "revoked",
 		"ImportDead": "imported", "PurgeDead": "purged", "Erase": "erased", "ResumeErasure": "resumed", "PlaceHold": "placed", "ReleaseHold": "released",
 		"StartReplay": "started", "PauseReplay": "paused", "ResumeReplay": "resumed", "CancelReplay": "cancelled", "RemoveRelay": "removed",
-		"OperateSaga": "asked for",
+		"OperateSaga": "asked for", "AnswerSaga": "answered",
 	}
 	text := verbs[d.Entry.Action]
 	if text == "" {
@@ -84,6 +84,7 @@ func verb(e admin.Entry) string {
 		"Decide": "Decide", "Reveal": "Show hidden values", "CreateToken": "Create", "RevokeToken": "Revoke", "StartReview": "Review",
 		"ImportDead": "Import", "PurgeDead": "Purge", "PlaceHold": "Place", "ReleaseHold": "Release", "StartReplay": "Replay",
 		"PauseReplay": "Pause", "ResumeReplay": "Resume", "CancelReplay": "Cancel", "RemoveRelay": "Remove", "OperateSaga": "Saga",
+		"AnswerSaga": "Answer",
 	}
 	if e.Action == "ExecuteReview" && strings.HasPrefix(e.On, "discard") {
 		return "Discard"

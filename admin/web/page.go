@@ -132,6 +132,7 @@ var notices = map[string]notice{
 	"edited":    {"ok", "check", "Saved.", "Redrive it when it is right."},
 	"cancelled": {"ok", "check", "Cancelled.", "What was sent stays sent."},
 	"applied":   {"ok", "check", "Done.", "The decision is applied."},
+	"answered":  {"ok", "check", "Answered.", "The saga continues."},
 	"paused":    {"info", "pause", "Paused.", "Its processes start nothing from their next heartbeat on; what is in progress finishes."},
 	"resumed":   {"ok", "check", "Resumed.", "Its processes continue with their next heartbeat."},
 	"asked":     {"info", "clock", "Asked for.", "The engine decides when one of its processes runs; what happened says what it decided."},

@@ -129,7 +129,7 @@ func (h *Handler) notSignedIn(w http.ResponseWriter, err error, back string) {
 
 // beginSession sets the cookie of a session, and leads to the page that somebody wanted to see.
 func (h *Handler) beginSession(w http.ResponseWriter, r *http.Request, p admin.Principal, now time.Time, back string) {
-	value, err := h.sessions.seal(session{p.Issuer, p.Subject, p.Name, p.Role, now, now.Add(admin.SessionLife)})
+	value, err := h.sessions.seal(session{p.Issuer, p.Subject, p.Name, p.Role, p.SagaRoles, now, now.Add(admin.SessionLife)})
 	if err != nil {
 		h.fail(w, r, http.StatusInternalServerError, "The session cannot be sealed.")
 		return

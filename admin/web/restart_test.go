@@ -27,7 +27,7 @@ func TestRestart(t *testing.T) {
 		s.server.Config.Handler = handler
 	}
 	boss := admin.Principal{Issuer: "test", Subject: "ada", Role: admin.Admin}
-	token, _, err := s.service.CreateToken(t.Context(), boss, "anna", admin.Operator, admin.UsePeople, time.Hour)
+	token, _, err := s.service.CreateToken(t.Context(), boss, "anna", admin.Operator, nil, admin.UsePeople, time.Hour)
 	must(t, err)
 	if status, _ := s.post("/signin", url.Values{"code": {token}}); status != http.StatusOK {
 		t.Fatalf("signing in: %d", status)
@@ -58,7 +58,7 @@ func TestTwoVersions(t *testing.T) {
 	c := web.Config{Key: bytes.Repeat([]byte{7}, 32)}
 	s := serve(t, false, c)
 	boss := admin.Principal{Issuer: "test", Subject: "ada", Role: admin.Admin}
-	token, _, err := s.service.CreateToken(t.Context(), boss, "anna", admin.Operator, admin.UsePeople, time.Hour)
+	token, _, err := s.service.CreateToken(t.Context(), boss, "anna", admin.Operator, nil, admin.UsePeople, time.Hour)
 	must(t, err)
 	if status, _ := s.post("/signin", url.Values{"code": {token}}); status != http.StatusOK {
 		t.Fatalf("signing in: %d", status)

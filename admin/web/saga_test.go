@@ -35,23 +35,29 @@ type parcels struct {
 
 func serveParcels(t *testing.T, publish bool) *parcels {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	p := &parcels{store: memory.New(memory.Config{})}
-	var err error
-	p.box, err = outbox.New(p.store, outbox.Config{Source: "shop"})
-	must(t, err)
-	engine, err := saga.New(p.store, p.box, saga.Config{Name: "shop", Logger: quiet})
-	must(t, err)
+	p := &parcels{}
 	nothing := func(context.Context, *memory.Tx, *parcel) error { return nil }
-	p.saga, err = saga.Register(engine, saga.Definition[parcel]{Name: "parcels", Version: 1, Steps: []saga.Step[parcel]{
-		saga.Local[parcel, *memory.Tx]{Name: "charge", Pivot: true, Do: nothing},
+	p.serve(t, publish, saga.Local[parcel, *memory.Tx]{Name: "charge", Pivot: true, Do: nothing},
 		saga.Local[parcel, *memory.Tx]{Name: "ship", Attempts: 1, NoUndo: true, Do: func(context.Context, *memory.Tx, *parcel) error {
 			if !p.carrier.Load() {
 				return errors.New("the carrier does not answer")
 			}
 			return nil
-		}},
-	}})
+		}})
+	return p
+}
+
+// serve serves the administration of an engine with a saga of these steps.
+func (p *parcels) serve(t *testing.T, publish bool, steps ...saga.Step[parcel]) {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	p.store = memory.New(memory.Config{})
+	var err error
+	p.box, err = outbox.New(p.store, outbox.Config{Source: "shop"})
+	must(t, err)
+	engine, err := saga.New(p.store, p.box, saga.Config{Name: "shop", Logger: quiet})
+	must(t, err)
+	p.saga, err = saga.Register(engine, saga.Definition[parcel]{Name: "parcels", Version: 1, Steps: steps})
 	must(t, err)
 	r, err := relay.New(p.store, relay.Config{Name: "sagas", Topics: engine.Topics(), Logger: quiet})
 	must(t, err)
@@ -79,18 +85,22 @@ func serveParcels(t *testing.T, publish bool) *parcels {
 	p.server = httptest.NewServer(p.handler)
 	t.Cleanup(p.server.Close)
 	p.url, p.browser = p.server.URL, p.newBrowser()
-	return p
 }
 
 // stuck starts an instance, and waits until it is stuck.
 func (p *parcels) stuck(id string) {
+	p.t.Helper()
+	p.start(id)
+	p.is(id, saga.Stuck)
+}
+
+func (p *parcels) start(id string) {
 	p.t.Helper()
 	_, err := p.box.InTx(p.t.Context(), func(ctx context.Context, tx *memory.Tx) error {
 		_, err := p.saga.Start(ctx, tx, parcel{}, saga.ID(id))
 		return err
 	})
 	must(p.t, err)
-	p.is(id, saga.Stuck)
 }
 
 func (p *parcels) is(id string, want saga.Status) {

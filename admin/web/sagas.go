@@ -25,7 +25,10 @@ type sagasData struct {
 	Stuck, Open int64
 	Tabs        []sagaTab
 	List        []store.SagaSummary
-	Next        string
+	// Questions are those of the tab Asking, on which there is no List.
+	Asking    bool
+	Questions []admin.SagaQuestion
+	Next      string
 }
 
 // sagasShown is how many sagas a page shows.
@@ -35,20 +38,27 @@ func (h *Handler) sagas(w http.ResponseWriter, r *http.Request, p admin.Principa
 	view := r.URL.Query().Get("view")
 	filters := map[string]store.SagaFilter{
 		"": {Status: []store.SagaStatus{store.SagaStuck}}, "running": {Status: []store.SagaStatus{store.SagaRunning, store.SagaCompensating}},
-		"ended": {Status: store.SagaStatuses[3:]},
+		"ended": {Status: store.SagaStatuses[3:]}, "asking": {Status: []store.SagaStatus{store.SagaStuck}},
 	}
 	h.show(w, r, p, "/sagas", "Sagas", "sagas", func(out *page) error {
 		list, counts, err := h.service.Sagas(r.Context(), p, filters[view], r.URL.Query().Get("after"), sagasShown)
 		if err != nil {
 			return err
 		}
-		d := sagasData{List: list}
+		d := sagasData{List: list, Asking: view == "asking"}
+		if d.Asking {
+			d.List = nil
+			d.Questions, d.Next, err = h.service.SagaQuestions(r.Context(), p, "", r.URL.Query().Get("after"), sagasShown)
+			if err != nil {
+				return err
+			}
+		}
 		for _, c := range counts {
 			if d.Open += c.Count; c.Status == store.SagaStuck {
 				d.Stuck += c.Count
 			}
 		}
-		for _, t := range []sagaTab{{Name: "Needs attention", Path: "/sagas"}, {Name: "Running", Path: "/sagas?view=running"}, {Name: "Ended", Path: "/sagas?view=ended"}} {
+		for _, t := range []sagaTab{{Name: "Needs attention", Path: "/sagas"}, {Name: "Questions", Path: "/sagas?view=asking"}, {Name: "Running", Path: "/sagas?view=running"}, {Name: "Ended", Path: "/sagas?view=ended"}} {
 			_, of, _ := strings.Cut(t.Path, "view=")
 			t.Current = of == view
 			if n := map[string]int64{"": d.Stuck, "running": d.Open - d.Stuck}[of]; n > 0 {
@@ -56,8 +66,11 @@ func (h *Handler) sagas(w http.ResponseWriter, r *http.Request, p admin.Principa
 			}
 			d.Tabs = append(d.Tabs, t)
 		}
-		if len(list) == sagasShown {
-			d.Next = "/sagas?" + url.Values{"view": {view}, "after": {list[sagasShown-1].Run}}.Encode()
+		if len(d.List) == sagasShown {
+			d.Next = list[sagasShown-1].Run
+		}
+		if d.Next != "" {
+			d.Next = "/sagas?" + url.Values{"view": {view}, "after": {d.Next}}.Encode()
 		}
 		out.Refresh, out.Data = refreshEvery, d
 		return nil
@@ -148,6 +161,9 @@ func sagaTitle(s admin.Saga) string {
 		}
 		return name + " is stuck"
 	case store.SagaRunning:
+		if len(s.Questions) > 0 {
+			return name + " waits for an answer: " + visible(s.Questions[0].Step)
+		}
 		if s.Waiting != "" {
 			return name + " is running: waiting for " + visible(line(s.Waiting))
 		}
@@ -221,6 +237,11 @@ func entryText(e store.SagaEntry) string {
 	case "saga":
 	case "attempt":
 		did = strings.TrimSpace(e.Step + " attempt " + did)
+	case "answer":
+		if did == "role" {
+			return e.Step + " answered as " + e.Text
+		}
+		did = strings.TrimSpace(e.Step + " answered")
 	case "command":
 		return strings.TrimSpace(e.Step + " started")
 	default:

@@ -243,7 +243,7 @@ func TestTokensAreNoGuesses(t *testing.T) {
 	t.Parallel()
 	s := serve(t, false, web.Config{})
 	code := s.handler.IssueCode(admin.Principal{Subject: "anna", Role: admin.Viewer})
-	token, _, err := s.service.CreateToken(t.Context(), admin.Principal{Subject: "ada", Role: admin.Admin}, "ci", admin.Viewer, admin.UsePeople, time.Hour)
+	token, _, err := s.service.CreateToken(t.Context(), admin.Principal{Subject: "ada", Role: admin.Admin}, "ci", admin.Viewer, nil, admin.UsePeople, time.Hour)
 	must(t, err)
 	for range 25 {
 		if r := s.request("POST", "/signin", url.Values{"code": {token}}.Encode(), form); r.StatusCode != http.StatusSeeOther {

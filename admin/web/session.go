@@ -36,13 +36,15 @@ type session struct {
 	Subject string     `json:"sub"`
 	Name    string     `json:"name,omitempty"`
 	Role    admin.Role `json:"role"`
+	// SagaRoles are those of the principal.
+	SagaRoles []string `json:"saga_roles,omitempty"`
 	// Began and Ends are on the database's clock.
 	Began time.Time `json:"began"`
 	Ends  time.Time `json:"ends"`
 }
 
 func (s session) principal() admin.Principal {
-	return admin.Principal{Issuer: s.Issuer, Subject: s.Subject, Name: s.Name, Role: s.Role, Via: admin.ViaBrowser}
+	return admin.Principal{Issuer: s.Issuer, Subject: s.Subject, Name: s.Name, Role: s.Role, SagaRoles: s.SagaRoles, Via: admin.ViaBrowser}
 }
 
 // sessions seals cookies, and keeps one-time codes. Sessions that began with a code are sealed with a key of this process, so that

@@ -44,7 +44,7 @@ type somebody admin.Role
 
 // Authorize implements web.Authorizer.
 func (s somebody) Authorize(*http.Request) (admin.Principal, error) {
-	return admin.Principal{Issuer: "test", Subject: "anna", Role: admin.Role(s)}, nil
+	return admin.Principal{Issuer: "test", Subject: "anna", Role: admin.Role(s), SagaRoles: []string{"finance"}}, nil
 }
 
 // site is a served administration of a shop.

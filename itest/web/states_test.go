@@ -63,6 +63,10 @@ func states(t *testing.T) map[string]state {
 	out["unreadable"] = state{as(t, admin.Admin, admin.New(broken{memory.New(memory.Config{})}, admin.Config{Name: "shop", Logger: slog.New(slog.DiscardHandler)})), "/"}
 	out["healthy"] = state{parcels(t, nil, saga.Completed), "/"}
 	out["saga-decide"] = state{parcels(t, errors.New("the carrier does not answer"), saga.Stuck), "/sagas/4711"}
+	for name, role := range map[string]string{"saga-question": "finance", "saga-question-of-others": "legal"} {
+		asking := asks(t, role)
+		out[name], out[name+"-list"] = state{asking, "/sagas/4711"}, state{asking, "/sagas?view=asking"}
+	}
 
 	shop := serve(t, false)
 	must(t, shop.shop.Own())
@@ -100,19 +104,25 @@ func states(t *testing.T) map[string]state {
 // parcels is the administration of an engine with an instance, 4711, whose last step ends with an error.
 func parcels(t *testing.T, ship error, want saga.Status) site {
 	t.Helper()
-	type parcel struct{}
+	nothing := func(context.Context, *memory.Tx, *parcel) error { return nil }
+	return fulfilment(t, want,
+		saga.Local[parcel, *memory.Tx]{Name: "reserve", Do: nothing, Undo: nothing},
+		saga.Local[parcel, *memory.Tx]{Name: "charge", Pivot: true, Do: nothing},
+		saga.Local[parcel, *memory.Tx]{Name: "ship", Attempts: 1, NoUndo: true, Do: func(context.Context, *memory.Tx, *parcel) error { return ship }})
+}
+
+type parcel struct{}
+
+// fulfilment is the administration of an engine with an instance, 4711, of a saga with these steps.
+func fulfilment(t *testing.T, want saga.Status, steps ...saga.Step[parcel]) site {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	s := memory.New(memory.Config{})
 	box, err := outbox.New(s, outbox.Config{Source: "shop"})
 	must(t, err)
 	engine, err := saga.New(s, box, saga.Config{Name: "shop", Logger: quiet})
 	must(t, err)
-	nothing := func(context.Context, *memory.Tx, *parcel) error { return nil }
-	instances, err := saga.Register(engine, saga.Definition[parcel]{Name: "order-fulfilment", Version: 1, Steps: []saga.Step[parcel]{
-		saga.Local[parcel, *memory.Tx]{Name: "reserve", Do: nothing, Undo: nothing},
-		saga.Local[parcel, *memory.Tx]{Name: "charge", Pivot: true, Do: nothing},
-		saga.Local[parcel, *memory.Tx]{Name: "ship", Attempts: 1, NoUndo: true, Do: func(context.Context, *memory.Tx, *parcel) error { return ship }},
-	}})
+	instances, err := saga.Register(engine, saga.Definition[parcel]{Name: "order-fulfilment", Version: 1, Steps: steps})
 	must(t, err)
 	r, err := relay.New(s, relay.Config{Name: "sagas", Topics: engine.Topics(), Logger: quiet})
 	must(t, err)

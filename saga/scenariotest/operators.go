@@ -16,7 +16,7 @@ import (
 func ask[Tx any](w *world[Tx]) {
 	s := w.register(define(reserveStep(), saga.Ask[order]{
 		Name: "release", Question: func(o order) string { return "Release " + o.ID + "?" }, Options: []string{"release", "reject"},
-		Timeout: time.Hour, Answered: func(o *order, a saga.Answer) error {
+		Roles: []string{"finance", "legal"}, Timeout: 48 * time.Hour, Answered: func(o *order, a saga.Answer) error {
 			o.Reviewed = a.Actor
 			if a.Option == "reject" {
 				return saga.Refuse("rejected", nil)
@@ -33,12 +33,16 @@ func ask[Tx any](w *world[Tx]) {
 		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: "maybe"}); !strings.Contains(refused, "not an option") {
 			w.Errorf("an answer that is not an option: %q", refused)
 		}
-		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: option, Actor: "ann"}); refused != "" {
+		w.asks(id, "Release "+id+"?", 48*time.Hour)
+		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: option, Actor: "ann", Role: "finance"}); refused != "" {
 			w.Errorf("the first answer was refused: %s", refused)
 		}
 		if refused := w.operate(id, saga.Operation{Verb: saga.AnswerAsk, Step: "release", Option: "release", Actor: "bob"}); refused == "" {
 			w.Error("the second answer was not refused")
 		}
+		w.has(id, "answer release", 1)
+		w.has(id, "answer.role release", 1)
+		w.asks(id, "", 0)
 	}
 	if r := w.ends(s, "41", saga.Completed); r.Data.Reviewed != "ann" {
 		w.Errorf("data %+v, want ann's answer", r.Data)

@@ -51,6 +51,7 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A25 calls":                       calls[Tx],
 		"A25 call is unknown":             callUnknown[Tx],
 		"A26 a person decides":            ask[Tx],
+		"A26 questions are listed":        questions[Tx],
 		"A27 signals":                     signals[Tx],
 		"A29 forced compensation":         forced[Tx],
 		"A30 two operators":               twoOperators[Tx],

@@ -237,7 +237,7 @@ func TestGrantsOfAnAdmin(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, _, err := service.CreateToken(ctx, p, "ci", admin.Viewer, admin.UsePeople, time.Hour); err != nil {
+	if _, _, err := service.CreateToken(ctx, p, "ci", admin.Viewer, nil, admin.UsePeople, time.Hour); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := service.Sagas(ctx, p, store.SagaFilter{}, "", 10); err != nil {

@@ -113,6 +113,9 @@ func (t *transition) answer(s *Step, st *StepState, v *Verb) {
 		t.refuse("%q is not an option of step %s; choose one of %s", v.Option, s.Path, strings.Join(s.Options, ", "))
 	default:
 		t.event("answer", s.Path, v.Option)
+		if v.Role != "" {
+			t.event("answer.role", s.Path, v.Role)
+		}
 		var err error
 		if s.Answered != nil && !t.change(s, st, "Answered", func(data any) {
 			err = s.Answered(data, Answer{Option: v.Option, Actor: v.Actor, Reason: v.Reason})

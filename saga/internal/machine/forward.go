@@ -75,6 +75,7 @@ func (t *transition) start(s *Step, st *StepState) {
 		t.takeEarly(s, st)
 	case Ask:
 		if t.guarded(s, st, "Question", func(data any) error { st.Question = s.Question(data); return nil }) {
+			st.Options, st.Roles, st.Since = s.Options, s.Roles, t.age
 			t.wait(s, st)
 		}
 	case Choose:

@@ -99,8 +99,9 @@ type Verb struct {
 	Reason string `json:"reason"`
 	// Force compensates also past the pivot.
 	Force bool `json:"force,omitzero"`
-	// Option is the answer to an Ask.
+	// Option is the answer to an Ask. Role is the role in which it was given, which is recorded.
 	Option string `json:"option,omitzero"`
+	Role   string `json:"role,omitzero"`
 	// Patch is a JSON merge patch (RFC 7396) of the data, for edit and done.
 	Patch json.RawMessage `json:"patch,omitempty"`
 	// To is the version that an instance migrates to, and From the definition that it has; nil if that is not known.

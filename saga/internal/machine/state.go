@@ -141,8 +141,11 @@ type StepState struct {
 	Child string `json:"child,omitzero"`
 	// Items are those of an Each, as they were listed when it started, with the data as their steps have left them.
 	Items []Item `json:"items,omitempty"`
-	// Question is what an Ask shows.
-	Question string `json:"question,omitzero"`
+	// Question is what an Ask shows, Options are the answers to choose from, and Roles those who may answer, all as they were when it was
+	// asked: whoever shows it to people needs no definition.
+	Question string   `json:"question,omitzero"`
+	Options  []string `json:"options,omitempty"`
+	Roles    []string `json:"roles,omitempty"`
 	// Skip: it is being undone because an operator skipped it, and the instance continues afterwards.
 	Skip bool `json:"skip,omitzero"`
 	// ByHand: an operator did it, so an operator undoes it. While it is undoing and the instance is not, its participant confirms that
@@ -192,6 +195,14 @@ func (s *State) Owed() []string {
 // Waiting returns the paths of the steps that the instance waits for, sorted.
 func (s *State) Waiting() []string {
 	return s.paths((*StepState).open)
+}
+
+// Asking returns the paths of the Asks that can be answered, sorted.
+func (s *State) Asking() []string {
+	if s.Back || s.Ended != "" {
+		return nil
+	}
+	return s.paths(func(st *StepState) bool { return st.Status == StepWaiting && len(st.Options) > 0 })
 }
 
 func (s *State) paths(of func(*StepState) bool) (found []string) {

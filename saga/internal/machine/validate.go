@@ -162,6 +162,9 @@ func (c *checker) ask(s *Step) {
 	if len(s.Options) == 0 || slices.Contains(s.Options, "") {
 		c.fault(s.Path, "Options are the answers to choose from; give at least one, and none that is empty")
 	}
+	if slices.Contains(s.Roles, "") {
+		c.fault(s.Path, "a role is empty; without Roles, whoever may operate sagas answers")
+	}
 }
 
 func (c *checker) choose(s *Step) {

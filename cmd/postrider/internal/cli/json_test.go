@@ -66,6 +66,7 @@ var inJSON = map[string][]string{
 	"saga list":          {""},
 	"saga migrate":       {"order-1 --to 2 --because test"},
 	"saga pause":         {"order-1 --because test"},
+	"saga questions":     {""},
 	"saga resume":        {"order-1 --because test"},
 	"saga retry":         {"order-1 --because test"},
 	"saga show":          {"order-1"},

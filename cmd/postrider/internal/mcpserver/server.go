@@ -50,7 +50,8 @@ var names = map[string]string{
 	"/dead": "list_dead_letters", "/dead/causes": "count_dead_letters", "/dead/{number}": "show_dead_letter", "/messages/{id}": "show_message",
 	"/messages/{id}/causation": "message_causation",
 	"/keys/{key}":              "explain_key", "/redrives": "list_redrives", "/redrives/{number}": "show_redrive", "/sagas": "list_sagas", "/sagas/{id}": "show_saga",
-	"/activity": "list_activity",
+	"/questions": "list_questions",
+	"/activity":  "list_activity",
 }
 
 const (

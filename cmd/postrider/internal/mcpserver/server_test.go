@@ -115,7 +115,7 @@ func TestToolsOfAViewer(t *testing.T) {
 	if slices.Contains(names, "plan_redrive") || slices.Contains(names, "list_activity") {
 		t.Errorf("a viewer has %v", names)
 	}
-	for _, name := range []string{"overview", "run_doctor", "count_dead_letters", "list_dead_letters", "list_redrives", "list_sagas", "list_held_keys"} {
+	for _, name := range []string{"overview", "run_doctor", "count_dead_letters", "list_dead_letters", "list_redrives", "list_sagas", "list_questions", "list_held_keys"} {
 		if text, failed := call(t, viewer, name, nil); failed || !strings.HasPrefix(text, `{"data":`) || !strings.Contains(text, `"untrusted":true`) {
 			t.Errorf("%s: %s", name, text)
 		}
@@ -232,7 +232,7 @@ func TestAgentChangesNothing(t *testing.T) {
 	_, err := service.RedriveDead(ctx, agent, 1, "r")
 	errs := map[string]error{"RedriveDead": err, "DiscardDead": service.DiscardDead(ctx, agent, 1, "r"), "CancelRedrive": service.CancelRedrive(ctx, agent, 1, "r")}
 	_, errs["StartReview"] = service.StartReview(ctx, agent, admin.ReviewDiscard, store.DeadFilter{})
-	_, _, errs["CreateToken"] = service.CreateToken(ctx, agent, "x", admin.Viewer, admin.UsePeople, time.Hour)
+	_, _, errs["CreateToken"] = service.CreateToken(ctx, agent, "x", admin.Viewer, nil, admin.UsePeople, time.Hour)
 	_, errs["Decide"] = service.Decide(ctx, agent, store.Decision{Relay: "view", Key: "k", Verb: store.VerbRetry})
 	for name, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), admin.ErrAgent.Error()) {
@@ -259,9 +259,9 @@ func TestOverHTTP(t *testing.T) {
 	mux.Handle("/", reads)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	agent, token, err := service.CreateToken(t.Context(), boss, "assistant", admin.Operator, admin.UseAgents, time.Hour)
+	agent, token, err := service.CreateToken(t.Context(), boss, "assistant", admin.Operator, nil, admin.UseAgents, time.Hour)
 	clitest.Must(t, err)
-	person, _, err := service.CreateToken(t.Context(), boss, "ci", admin.Operator, admin.UsePeople, time.Hour)
+	person, _, err := service.CreateToken(t.Context(), boss, "ci", admin.Operator, nil, admin.UsePeople, time.Hour)
 	clitest.Must(t, err)
 	connect := func(token string) (*mcp.ClientSession, error) {
 		return mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, nil).Connect(t.Context(),

@@ -26,7 +26,9 @@ func providerOf(a config.Admin) (web.Provider, error) {
 	}
 	c := signin.Config{
 		Issuer: o.Issuer, ClientID: o.ClientID, Name: o.Name, Scopes: o.Scopes, Redirect: strings.TrimRight(a.URL, "/") + "/signin/callback",
-		Access: signin.Access{Claim: o.RolesClaim, Roles: make(map[string]admin.Role), Everyone: o.Viewer == "everyone", Allow: o.Allow},
+		Access: signin.Access{
+			Claim: o.RolesClaim, Roles: make(map[string]admin.Role), SagaRoles: o.SagaRoles, Everyone: o.Viewer == "everyone", Allow: o.Allow,
+		},
 	}
 	for value, role := range o.Roles {
 		c.Access.Roles[value] = admin.Role(role)

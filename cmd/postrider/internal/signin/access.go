@@ -14,6 +14,8 @@ type Access struct {
 	// Claim is the path of a claim with groups or roles, such as "groups" or "realm_access.roles"; Roles maps its values.
 	Claim string
 	Roles map[string]admin.Role
+	// SagaRoles maps values of Claim to the roles in which people answer questions of sagas, in addition to Roles.
+	SagaRoles map[string]string
 	// Everyone: people without a mapped value are viewers. It needs Allow: at a public provider, everyone is the world.
 	Everyone bool
 	// Allow are claims, and the values that everybody must have who signs in.
@@ -31,6 +33,11 @@ func (a Access) validate() error {
 	for value, role := range a.Roles {
 		if !slices.Contains(admin.Roles, role) {
 			errs = append(errs, fmt.Errorf("%s has the role %q; use viewer, operator or admin", value, role))
+		}
+	}
+	for value, role := range a.SagaRoles {
+		if strings.TrimSpace(role) == "" || a.Claim == "" {
+			errs = append(errs, fmt.Errorf("%s has the saga role %q; name a role that a saga asks, and the claim with groups (roles_claim)", value, role))
 		}
 	}
 	return errors.Join(errs...)
@@ -58,6 +65,17 @@ func (a Access) role(c claims) (role admin.Role, err error) {
 		return "", refused("You have no role here. An admin gives one to one of your groups.")
 	}
 	return role, nil
+}
+
+// sagaRoles are those that claims have, sorted.
+func (a Access) sagaRoles(c claims) (roles []string) {
+	for _, value := range c.values(a.Claim) {
+		if role, ok := a.SagaRoles[value]; ok {
+			roles = append(roles, role)
+		}
+	}
+	slices.Sort(roles)
+	return slices.Compact(roles)
 }
 
 // claims are what a provider says of a person.

@@ -175,7 +175,10 @@ func (p *Provider) Finish(ctx context.Context, sealed []byte, q url.Values) (adm
 	if err != nil {
 		return admin.Principal{}, err
 	}
-	return admin.Principal{Issuer: p.cfg.Issuer, Subject: claims.text("sub"), Name: claims.text("name", "preferred_username", "email"), Role: role}, nil
+	return admin.Principal{
+		Issuer: p.cfg.Issuer, Subject: claims.text("sub"), Name: claims.text("name", "preferred_username", "email"), Role: role,
+		SagaRoles: p.cfg.Access.sagaRoles(claims),
+	}, nil
 }
 
 // notExchanged is why there is no token: the configuration, the provider, or the code of the person.

@@ -338,15 +338,24 @@ func TestAnswersAreGoodOnce(t *testing.T) {
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	everyone := signin.Access{Claim: "realm_access.roles", Roles: operations.Roles, Everyone: true, Allow: map[string]string{"hd": "example.org"}}
+	everyone := signin.Access{
+		Claim: "realm_access.roles", Roles: operations.Roles, Everyone: true, Allow: map[string]string{"hd": "example.org"},
+		SagaRoles: map[string]string{"accounting": "finance", "board": "finance", "lawyers": "legal"},
+	}
 	address := serve(t, p, everyone)
+	in := func(groups ...string) map[string]any {
+		return map[string]any{"hd": "example.org", "realm_access": map[string]any{"roles": groups}}
+	}
 	for name, tt := range map[string]struct {
-		claims map[string]any
-		role   admin.Role
+		claims    map[string]any
+		role      admin.Role
+		sagaRoles string
 	}{
-		"of another place": {map[string]any{"hd": "evil.example", "realm_access": map[string]any{"roles": "sre"}}, ""},
-		"without a group":  {map[string]any{"hd": "example.org"}, admin.Viewer},
-		"with two groups":  {map[string]any{"hd": "example.org", "realm_access": map[string]any{"roles": []string{"platform", "sre"}}}, admin.Admin},
+		"of another place":   {map[string]any{"hd": "evil.example", "realm_access": map[string]any{"roles": "sre"}}, "", ""},
+		"without a group":    {map[string]any{"hd": "example.org"}, admin.Viewer, ""},
+		"with two groups":    {in("platform", "sre"), admin.Admin, ""},
+		"with one saga role": {in("accounting", "sre", "board"), admin.Operator, "finance"},
+		"with two":           {in("lawyers", "finance", "accounting"), admin.Viewer, "finance legal"},
 	} {
 		p.says("RS256", tt.claims, nil)
 		c := browser(t)
@@ -354,12 +363,20 @@ func TestAccess(t *testing.T) {
 		if _, role := me(t, c, address); role != tt.role {
 			t.Errorf("%s: %q, want %q", name, role, tt.role)
 		}
+		_, body, _ := get(t, c, address+"/api/v1/me")
+		var who struct {
+			Roles []string `json:"saga_roles"`
+		}
+		if must(t, json.Unmarshal([]byte(body), &who)); strings.Join(who.Roles, " ") != tt.sagaRoles {
+			t.Errorf("%s: saga roles %q, want %q", name, who.Roles, tt.sagaRoles)
+		}
 	}
 	good := signin.Config{Issuer: "https://id.example.org", ClientID: "postrider", Redirect: "https://ops.example.org/signin/callback", Access: operations}
 	for name, change := range map[string]func(*signin.Config){
 		"everyone, without a claim": func(c *signin.Config) { c.Access = signin.Access{Everyone: true} },
 		"nobody":                    func(c *signin.Config) { c.Access = signin.Access{} },
 		"an unknown role":           func(c *signin.Config) { c.Access.Roles = map[string]admin.Role{"sre": "boss"} },
+		"an empty saga role":        func(c *signin.Config) { c.Access.SagaRoles = map[string]string{"accounting": " "} },
 		"an issuer without TLS":     func(c *signin.Config) { c.Issuer = "http://id.example.org" },
 		"no client":                 func(c *signin.Config) { c.ClientID = "" },
 	} {

@@ -48,7 +48,7 @@ func parcels() saga.Definition[parcel] {
 		saga.Await[parcel, parcel]{Name: "review", Signal: postrider.Define[parcel]("parcel.reviewed"), Timeout: saga.NoTimeout,
 			Received: func(p *parcel, r parcel) { p.Number = r.Number }},
 		saga.Ask[parcel]{Name: "release", OnlyIf: func(p parcel) bool { return p.Number == "" }, Timeout: saga.NoTimeout,
-			Question: func(parcel) string { return "Release it?" }, Options: []string{"yes", "no"}},
+			Question: func(parcel) string { return "Release it?" }, Options: []string{"yes", "no"}, Roles: []string{"warehouse"}},
 		saga.Request[parcel, parcel, parcel]{Name: "ship", Step: ship, Command: func(p parcel) parcel { return p }},
 	}}
 }

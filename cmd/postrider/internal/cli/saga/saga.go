@@ -27,7 +27,7 @@ func Command(p *program.Program) *cobra.Command { return commands{p}.command() }
 type commands struct{ *program.Program }
 
 func (p commands) command() *cobra.Command {
-	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.diffCommand(), p.signalCommand(), p.bulkCommand()}
+	all := []*cobra.Command{p.listCommand(), p.showCommand(), p.questionsCommand(), p.diffCommand(), p.signalCommand(), p.bulkCommand()}
 	for _, v := range verbs {
 		all = append(all, p.verbCommand(v))
 	}

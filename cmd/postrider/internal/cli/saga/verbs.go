@@ -88,7 +88,10 @@ has reached is the same in both versions, and the other version can read its dat
 instance's version. "postrider saga diff" says which instances a build can migrate.`,
 		example: `--to 2 --because 'version 1 is not deployed any more'`},
 	{Verb: saga.AnswerAsk, step: needsStep, option: true, short: "Answer the question that an instance asks",
-		long: "Answer the question of a step that waits for a person.", example: `--step review --option release --because 'checked by phone'`},
+		long: `Answer the question of a step that waits for a person: "postrider saga questions" lists them. Of two answers, the first counts.
+Like the other decisions it needs rights in the database, not one of the roles that the question names, and records --by,
+which is the user of the operating system unless it is given. The administration checks the roles (postrider serve).`,
+		example: `--step review --option release --because 'checked by phone'`},
 }
 
 // operation has the flags of a verb's command.
@@ -206,7 +209,11 @@ func (p commands) operate(ctx context.Context, b *backend.Outbox, id string, o *
 	if err != nil {
 		return err
 	}
-	if err := p.record(ctx, b, o.Actor, change(ctx, b, string(o.Verb), id, o.Reason)); err != nil {
+	c := change(ctx, b, string(o.Verb), id, o.Reason)
+	if o.Verb == saga.AnswerAsk {
+		c.Action, c.On = "AnswerSaga", admin.Answered(id, o.Step, o.Option)
+	}
+	if err := p.record(ctx, b, o.Actor, c); err != nil {
 		return err
 	}
 	if _, err := b.Publish(ctx, source, []*postrider.Message{m}); err != nil {

@@ -3,6 +3,7 @@ package token
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,11 +45,13 @@ func (p commands) createCommand() *cobra.Command {
 	var name string
 	var life time.Duration
 	var agent bool
+	var sagaRoles []string
 	as := role("viewer")
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create an access token and write it to standard output",
 		Example: `  postrider token create --name anna --role operator
+  postrider token create --name ben --role viewer --saga-role finance
   postrider token create --name ci --role viewer --for 720h > token.txt
   postrider token create --name assistant --agent --for 24h`,
 		Args: program.ExactArgs(),
@@ -58,7 +61,7 @@ func (p commands) createCommand() *cobra.Command {
 				if agent {
 					use = admin.UseAgents
 				}
-				text, t, err := s.CreateToken(cmd.Context(), me, name, admin.Role(as), use, life)
+				text, t, err := s.CreateToken(cmd.Context(), me, name, admin.Role(as), sagaRoles, use, life)
 				if err != nil {
 					return err
 				}
@@ -72,6 +75,7 @@ func (p commands) createCommand() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "`name` that appears on record (required)")
 	cmd.Flags().Var(program.Choice(&as), "role", "`role`: viewer, operator or admin")
 	program.CompleteChoices(cmd, "role", as.Allowed())
+	cmd.Flags().StringArrayVar(&sagaRoles, "saga-role", nil, "`name` of a role that questions of sagas use, to answer them; can be repeated")
 	cmd.Flags().BoolVar(&agent, "agent", false, "for an agent: it is valid for MCP only, and what it plans, a person approves")
 	cmd.Flags().DurationVar(&life, "for", 90*24*time.Hour, "how long it is valid, as a `duration` of up to 366 days")
 	if err := cmd.MarkFlagRequired("name"); err != nil {
@@ -93,7 +97,7 @@ func (p commands) listCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				t := output.NewTableUnless(asJSON, p.Stdout, "ID", "NAME", "ROLE", "EXPIRES", "STATE", "BY")
+				t := output.NewTableUnless(asJSON, p.Stdout, "ID", "NAME", "ROLE", "SAGA ROLES", "EXPIRES", "STATE", "BY")
 				for _, k := range tokens {
 					if asJSON {
 						if err := output.Line(p.Stdout, k); err != nil {
@@ -101,7 +105,7 @@ func (p commands) listCommand() *cobra.Command {
 						}
 						continue
 					}
-					t.Row(k.ID, k.Name, k.Role, output.Moment(k.Expires), map[bool]string{true: "revoked", false: "valid"}[k.Revoked], k.By)
+					t.Row(k.ID, k.Name, k.Role, strings.Join(k.SagaRoles, ", "), output.Moment(k.Expires), map[bool]string{true: "revoked", false: "valid"}[k.Revoked], k.By)
 				}
 				if asJSON || len(tokens) == 0 {
 					return nil
