@@ -1,6 +1,7 @@
 package scenariotest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -33,7 +34,7 @@ func (w *world[Tx]) runRemotely() {
 // send publishes topics of an outbox to a broker.
 func (w *world[Tx]) send(name string, s Store[Tx], topics []string, broker *memorybroker.Broker) {
 	config := relayConfig(name, topics)
-	config.Publisher = broker
+	config.Publisher, config.PollMax = broker, cmp.Or(w.pollMax, config.PollMax)
 	r, err := relay.New(s, config)
 	w.must(err)
 	w.keepRunning(name, r.Run)

@@ -9,6 +9,7 @@ import (
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 )
 
@@ -81,12 +82,14 @@ func (s *choreography[Tx]) consume(name string, topics []string, register func(c
 	s.keepRunning(name, c.Run)
 }
 
-func (s *choreography[Tx]) consumer(name string, topics []string) *inbox.Consumer[Tx] {
+func (s *choreography[Tx]) consumer(name string, topics []string, around ...relay.Interceptor) *inbox.Consumer[Tx] {
 	subscriber, err := s.broker.Subscriber(memorybroker.SubscriberConfig{Topics: topics, Partitions: 2})
 	s.must(err)
 	in, err := inbox.New[Tx](s.store)
 	s.must(err)
-	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: name, Logger: quiet, Unhandled: inbox.SkipUnhandled})
+	c, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{
+		Name: name, Logger: quiet, Unhandled: inbox.SkipUnhandled, Interceptors: around,
+	})
 	s.must(err)
 	return c
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
@@ -174,61 +173,6 @@ func serviceDown[Tx any](w *world[Tx]) {
 	s.runPayments()
 	s.endsAs(id, saga.Compensated)
 	s.ledger(nil)
-}
-
-// trackerAway: a tracker that was away turns nothing back that went well meanwhile.
-func trackerAway[Tx any](w *world[Tx]) {
-	s := w.choreograph()
-	contract := byEvents(func(c *saga.Contract) { c.Deadline, c.Events[1].Within = 200*time.Millisecond, 100*time.Millisecond })
-	s.must(saga.Track(s.engine, contract))
-	s.consume("tracker", s.engine.Topics(), s.engine.Consume) // its timers wait
-	id := s.order("1")
-	s.is(id, "the first event", func(r instance) bool { return r.Rev > 0 })
-	s.stop["tracker"]()
-	s.runInventory()
-	s.runPayments()
-	s.runOrders()
-	s.ledger(map[string]int{"reserve": 1, "charge": 1, "confirm": 1})
-	for {
-		stored, err := s.store.ShowSaga(s.Context(), id)
-		s.must(err)
-		if stored.Age > stored.Deadline {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-
-	s.engine = s.newEngine()
-	s.must(saga.Track(s.engine, contract))
-	tracker := s.consumer("tracker", s.engine.Topics())
-	s.must(s.engine.Consume(tracker))
-	postponed := make(chan struct{}, 1)
-	config := relayConfig("engine", []string{s.engine.Topic()})
-	config.Interceptors = []relay.Interceptor{func(next postrider.Handler) postrider.Handler {
-		return func(ctx context.Context, m *postrider.Message) error {
-			err := next(ctx, m)
-			if postrider.OutcomeOf(err).Kind == postrider.Snoozed {
-				select {
-				case postponed <- struct{}{}:
-				default:
-				}
-			}
-			return err
-		}
-	}}
-	r, err := relay.New(s.store, config)
-	s.must(err)
-	s.must(s.engine.Relay(r))
-	s.keepRunning("engine", r.Run)
-	for range 2 {
-		select {
-		case <-postponed:
-		case <-time.After(patience):
-			s.Fatalf("the timer does not wait for the events to be read:\n%s", s.historyText(id))
-		}
-	}
-	s.keepRunning("tracker", tracker.Run)
-	s.endsAs(id, saga.Completed)
 }
 
 // undoMissing: with Observe, the tracker says which service has not undone its part.
