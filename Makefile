@@ -80,7 +80,13 @@ microbench: programs ## the benchmarks of hot functions
 
 .PHONY: torture
 torture: programs ## the crash, failover and model tests for SECONDS_OF_LOAD (60) seconds each
-	@POSTRIDER_TORTURE=$(SECONDS_OF_LOAD)s $(BIN)/withservers go test -count=1 -timeout 2h -v -run 'Torture|Crash|Failover|Model' work
+	@POSTRIDER_TORTURE=$(SECONDS_OF_LOAD)s $(BIN)/withservers go test -count=1 -timeout $$((7200 + 12 * $(SECONDS_OF_LOAD)))s -v \
+		-run 'Torture|Crash|Failover|Model' work
+
+.PHONY: saga-model
+saga-model: programs ## random sagas, beside the reference on each store, for SECONDS_OF_LOAD (60) seconds each
+	@POSTRIDER_TORTURE=$(SECONDS_OF_LOAD)s $(BIN)/withservers go test -count=1 -p 5 -timeout $$((600 + 2 * $(SECONDS_OF_LOAD)))s -v \
+		-run '^TestSagaModel$$' ./saga/sagatest ./store/memory ./itest/sqlite ./store/postgres ./itest/mysql
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

@@ -63,19 +63,31 @@ func TestSagas(t *testing.T) {
 // TestSaga runs the acceptance scenarios of package saga.
 func TestSaga(t *testing.T) {
 	t.Parallel()
-	scenariotest.Run(t, scenariotest.Kit[*sql.Tx]{
-		Open: func(t testing.TB) scenariotest.Store[*sql.Tx] {
-			_, db := shared.clone(t, server(t), 0)
-			exec(t, db, "CREATE TABLE two_rows (n INT PRIMARY KEY, updates INT NOT NULL) AS SELECT 0 AS n, 0 AS updates UNION ALL SELECT 1, 0")
-			return newStore(t, db, mysqlstore.Config{})
-		},
-		Rows: func(testing.TB, scenariotest.Store[*sql.Tx]) func(ctx context.Context, tx *sql.Tx, row int) error {
-			return func(ctx context.Context, tx *sql.Tx, row int) error {
-				_, err := tx.ExecContext(ctx, "UPDATE two_rows SET updates = updates + 1 WHERE n = ?", row)
-				return err
-			}
-		},
-	})
+	scenariotest.Run(t, sagaKit)
+}
+
+func TestSagaModel(t *testing.T) {
+	t.Parallel()
+	scenariotest.Model(t, sagaKit)
+}
+
+func TestSagaTorture(t *testing.T) {
+	t.Parallel()
+	scenariotest.Torture(t, sagaKit)
+}
+
+var sagaKit = scenariotest.Kit[*sql.Tx]{
+	Open: func(t testing.TB) scenariotest.Store[*sql.Tx] {
+		_, db := shared.clone(t, server(t), 0)
+		exec(t, db, "CREATE TABLE two_rows (n INT PRIMARY KEY, updates INT NOT NULL) AS SELECT 0 AS n, 0 AS updates UNION ALL SELECT 1, 0")
+		return newStore(t, db, mysqlstore.Config{})
+	},
+	Rows: func(testing.TB, scenariotest.Store[*sql.Tx]) func(ctx context.Context, tx *sql.Tx, row int) error {
+		return func(ctx context.Context, tx *sql.Tx, row int) error {
+			_, err := tx.ExecContext(ctx, "UPDATE two_rows SET updates = updates + 1 WHERE n = ?", row)
+			return err
+		}
+	},
 }
 
 // TestContractElsewhere: sequences not reserved per statement (innodb_autoinc_lock_mode 2), a row-based binary log, small

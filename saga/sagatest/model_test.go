@@ -13,8 +13,8 @@ import (
 	"github.com/postrider/postrider/saga"
 )
 
-// TestSagaModel: random definitions, each explored with random options. POSTRIDER_TORTURE says for how long, and POSTRIDER_SEED repeats the
-// first definition of an earlier run.
+// TestSagaModel: random definitions, each explored with random options. POSTRIDER_TORTURE says for how long, and POSTRIDER_SEED repeats a
+// definition of an earlier run.
 func TestSagaModel(t *testing.T) {
 	t.Parallel()
 	t.Run("A48 explored", exploreAtRandom)
@@ -37,6 +37,7 @@ func exploreAtRandom(t *testing.T) {
 			t.Fatalf("POSTRIDER_SEED: %v", err)
 		}
 	}
+	t.Logf("POSTRIDER_SEED=%d repeats the first definition, one more the next, and so on", seed)
 	explored, states := 0, 0
 	for began := time.Now(); explored == 0 || time.Since(began) < least; seed++ {
 		g := &generator{random: rand.New(rand.NewPCG(seed, 0))}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ func happyPath[Tx any](w *world[Tx]) {
 	if len(timers) != 1 {
 		w.Errorf("%d timers were set, want the first one only", len(timers))
 	}
-	if want := (order{ID: "42", Stock: "reserve of 42", Payment: "charge of 42", Parcel: "ship of 42"}); r.Data != want || r.Cause != nil {
+	if want := (order{ID: "42", Stock: "reserve of 42", Payment: "charge of 42", Parcel: "ship of 42"}); !reflect.DeepEqual(r.Data, want) || r.Cause != nil {
 		w.Errorf("data %+v, cause %v; want %+v and none", r.Data, r.Cause, want)
 	}
 	w.equal("history", w.history("42"), []string{

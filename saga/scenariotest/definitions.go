@@ -18,6 +18,8 @@ type order struct {
 	Parcel   string `json:"parcel,omitzero"`
 	Reviewed string `json:"reviewed,omitzero"`
 	Lines    int    `json:"lines,omitzero"`
+	// Did is what the steps of a random saga did, by path.
+	Did map[string]string `json:"did,omitzero"`
 }
 
 // item is the data of commands, replies and signals.

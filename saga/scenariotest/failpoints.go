@@ -75,6 +75,14 @@ func (f *failing[Tx]) hit(times int, relays ...string) bool {
 	return f.off
 }
 
+// failCommits lets the commits of the world's store fail.
+func (w *world[Tx]) failCommits() *failing[Tx] {
+	f := &failing[Tx]{Store: w.store, commits: make(map[string]int), hits: make(map[string]int)}
+	w.store, w.box = f, w.newOutbox(f)
+	w.engine = w.newEngine()
+	return f
+}
+
 // run runs a relay that tries each message again and again: the second commit of a message that fails counts as its own failure.
 func (f *failing[Tx]) run(w *world[Tx], name string, topics []string, register func(r *relay.Relay) error) {
 	c := relayConfig(name, topics)
@@ -92,9 +100,7 @@ func failPoints[Tx any](w *world[Tx]) {
 	if w.kit.torture {
 		times = 100
 	}
-	f := &failing[Tx]{Store: w.store, commits: make(map[string]int), hits: make(map[string]int)}
-	w.store, w.box = f, w.newOutbox(f)
-	w.engine = w.newEngine()
+	f := w.failCommits()
 	var refused sync.Map // by instance
 	w.onDo("charge", func(_ Tx, m *postrider.Message) error {
 		if _, is := refused.Load(m.Headers["postrider-saga"]); is {
@@ -114,15 +120,7 @@ func failPoints[Tx any](w *world[Tx]) {
 			refused.Store(id, true)
 			want[id] = saga.Compensated
 		}
-		for err := errFailPoint; errors.Is(err, errFailPoint); {
-			_, err = w.box.InTx(w.Context(), func(ctx context.Context, tx Tx) error {
-				_, err := s.Start(ctx, tx, order{ID: id}, saga.ID(id))
-				return err
-			})
-			if !errors.Is(err, errFailPoint) {
-				w.must(err)
-			}
-		}
+		w.start(s, order{ID: id})
 		if n%10 == 9 { // so that commits are many
 			w.ends(s, id, want[id])
 		}

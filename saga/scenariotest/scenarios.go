@@ -58,7 +58,6 @@ func scenarios[Tx any]() map[string]func(w *world[Tx]) {
 		"A31 edit":                        edit[Tx],
 		"A33 skip and done":               skipAndDone[Tx],
 		"A35 diff":                        diff[Tx],
-		"A48 random sagas":                randomSagas[Tx],
 		"A43 fail points":                 failPoints[Tx],
 		"A36 version missing":             versionMissing[Tx],
 		"A44 deadlock":                    deadlock[Tx],

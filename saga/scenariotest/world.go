@@ -3,6 +3,7 @@ package scenariotest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -290,18 +291,20 @@ func (w *world[Tx]) register(d saga.Definition[order]) *saga.Saga[Tx, order] {
 func (w *world[Tx]) start(s *saga.Saga[Tx, order], o order) saga.Started {
 	w.Helper()
 	var started saga.Started
-	_, err := w.box.InTx(w.Context(), func(ctx context.Context, tx Tx) (err error) {
+	w.inTx(func(ctx context.Context, tx Tx) (err error) {
 		started, err = s.Start(ctx, tx, o, saga.ID(o.ID))
 		return err
 	})
-	w.must(err)
 	return started
 }
 
-// inTx runs f in a transaction.
+// inTx runs f in a transaction, again if its commit failed at a fail point.
 func (w *world[Tx]) inTx(f func(ctx context.Context, tx Tx) error) {
 	w.Helper()
-	_, err := w.box.InTx(w.Context(), f)
+	err := errFailPoint
+	for errors.Is(err, errFailPoint) {
+		_, err = w.box.InTx(w.Context(), f)
+	}
 	w.must(err)
 }
 

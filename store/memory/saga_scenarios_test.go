@@ -13,6 +13,11 @@ func TestSaga(t *testing.T) {
 	scenariotest.Run(t, sagaKit)
 }
 
+func TestSagaModel(t *testing.T) {
+	t.Parallel()
+	scenariotest.Model(t, sagaKit)
+}
+
 func TestSagaTorture(t *testing.T) {
 	t.Parallel()
 	scenariotest.Torture(t, sagaKit)

@@ -121,25 +121,30 @@ func TestStoreOverPgBouncer(t *testing.T) {
 // TestSaga runs the acceptance scenarios of package saga.
 func TestSaga(t *testing.T) {
 	t.Parallel()
-	scenariotest.Run(t, scenariotest.Kit[pgx.Tx]{
-		Open: func(t testing.TB) scenariotest.Store[pgx.Tx] { return cloned(t, dsn(t), postgres.Config{}, 16) },
-		Rows: func(t testing.TB, s scenariotest.Store[pgx.Tx]) func(ctx context.Context, tx pgx.Tx, row int) error {
-			if _, err := s.(*bundle).pool.Exec(t.Context(), "create table rows as select n, 0 as updates from generate_series(0, 1) n"); err != nil {
-				t.Fatal(err)
-			}
-			return func(ctx context.Context, tx pgx.Tx, row int) error {
-				_, err := tx.Exec(ctx, "update rows set updates = updates + 1 where n = $1", row)
-				return err
-			}
-		},
-	})
+	scenariotest.Run(t, sagaKit)
+}
+
+func TestSagaModel(t *testing.T) {
+	t.Parallel()
+	scenariotest.Model(t, sagaKit)
 }
 
 func TestSagaTorture(t *testing.T) {
 	t.Parallel()
-	scenariotest.Torture(t, scenariotest.Kit[pgx.Tx]{
-		Open: func(t testing.TB) scenariotest.Store[pgx.Tx] { return cloned(t, dsn(t), postgres.Config{}, 16) },
-	})
+	scenariotest.Torture(t, sagaKit)
+}
+
+var sagaKit = scenariotest.Kit[pgx.Tx]{
+	Open: func(t testing.TB) scenariotest.Store[pgx.Tx] { return cloned(t, dsn(t), postgres.Config{}, 16) },
+	Rows: func(t testing.TB, s scenariotest.Store[pgx.Tx]) func(ctx context.Context, tx pgx.Tx, row int) error {
+		if _, err := s.(*bundle).pool.Exec(t.Context(), "create table rows as select n, 0 as updates from generate_series(0, 1) n"); err != nil {
+			t.Fatal(err)
+		}
+		return func(ctx context.Context, tx pgx.Tx, row int) error {
+			_, err := tx.Exec(ctx, "update rows set updates = updates + 1 where n = $1", row)
+			return err
+		}
+	},
 }
 
 func TestSagas(t *testing.T) {

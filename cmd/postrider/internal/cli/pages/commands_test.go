@@ -29,6 +29,7 @@ var notRun = map[string]struct{ test, reason string }{
 	"postrider demo --publisher amqp":    {"TestDemoOnEveryBroker", "needs a RabbitMQ server"},
 	".cache/bin/withservers":             {"TestCommands", "runs tests"},
 	"POSTRIDER_TORTURE=20m go test":      {"TestSteadyTorture", "takes an hour; the test runs for minutes"},
+	"POSTRIDER_SEED=":                    {"TestSagaModel", "runs tests"},
 	"go run ./telemetry/":                {"TestAlertsUnderFaults", "takes minutes"},
 	"go run ./caseapproval/":             {"TestTheReadModelIsRight", "is a service; the test starts it"},
 	"curl -d by=":                        {"TestTheReadModelIsRight", "asks such a service"},
