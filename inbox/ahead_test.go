@@ -38,7 +38,7 @@ func TestDeadLetterAheadOfItsKey(t *testing.T) {
 				s, b := memory.New(memory.Config{}), newBroker(t)
 				repaired := false
 				var handled []string
-				startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{OnDead: relay.HoldKey, Versions: &inbox.VersionGuard{WaitFor: 24 * time.Hour}},
+				startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{OnDead: relay.HoldKey, Versions: &inbox.VersionGuard{WaitFor: 4 * time.Hour}},
 					func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error {
 						if m.AggregateVersion == 2 && !repaired {
 							if skipped {
@@ -77,7 +77,7 @@ func TestDeadLetterAheadOfItsKey(t *testing.T) {
 				if n, err := dead.RedriveDead(t.Context(), store.DeadFilter{}, "olga", 0); n != 1 || err != nil {
 					t.Fatal(n, err)
 				}
-				time.Sleep(23 * time.Hour)
+				time.Sleep(3 * time.Hour)
 				if want := map[bool]string{false: "[1 2 3]", true: "[1 2]"}[skipped]; fmt.Sprint(handled) != want {
 					t.Errorf("handled %v, want %s", handled, want)
 				}
@@ -92,7 +92,7 @@ func TestPoisonAheadOfItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, b := memory.New(memory.Config{}), newBroker(t)
 		var handled []string
-		startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{OnDead: relay.HoldKey, Versions: &inbox.VersionGuard{WaitFor: 24 * time.Hour}},
+		startedOn(t, s, b, memorybroker.SubscriberConfig{}, inbox.ConsumerConfig{OnDead: relay.HoldKey, Versions: &inbox.VersionGuard{WaitFor: 4 * time.Hour}},
 			func(_ context.Context, _ *memory.Tx, m *postrider.Message) error {
 				handled = append(handled, m.ID)
 				return nil
@@ -113,7 +113,7 @@ func TestPoisonAheadOfItsKey(t *testing.T) {
 		if n, err := dead.RedriveDead(t.Context(), store.DeadFilter{}, "olga", 0); n != 1 || err != nil {
 			t.Errorf("%d dead letters are redriven, %v; want version 2", n, err)
 		}
-		time.Sleep(23 * time.Hour)
+		time.Sleep(3 * time.Hour)
 		if fmt.Sprint(handled) != "[1 2 3]" {
 			t.Errorf("handled %v, want [1 2 3]", handled)
 		}

@@ -227,7 +227,7 @@ func TestParticipantRemovesRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := relay.New(s, relay.Config{Name: "stock", Topics: []string{"stock.reserve"}})
+		r, err := relay.New(s, relay.Config{Name: "stock", Topics: []string{"stock.reserve"}, PollMax: time.Minute, LeaseTTL: 10 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -165,7 +165,7 @@ func (s *stage) relays() (run []func(context.Context) error, err error) {
 			topics = append(topics, step.Topic())
 		}
 	}
-	r, relayErr := relay.New(s.store, relay.Config{Name: "all", Topics: topics, MaxAttempts: 3, BackoffMax: time.Second, Logger: quiet, Observer: s.observer()})
+	r, relayErr := relay.New(s.store, relay.Config{Name: "all", Topics: topics, MaxAttempts: 3, BackoffMax: time.Second, PollMax: 10 * time.Second, Logger: quiet, Observer: s.observer()})
 	if err := errors.Join(err, relayErr); err != nil {
 		return nil, err
 	}

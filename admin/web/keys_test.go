@@ -21,6 +21,16 @@ import (
 // keyed are the keys, subjects and IDs of sagas in the shop.
 var keyed = regexp.MustCompile(`order(?:/|%2F)\d|tenant/acme|customer/ada|fulfilment-47|"customer": ?"42"|<dd><bdi>42</bdi>`)
 
+// keyIn is what keyed finds first. It searches only texts with a part of what it finds: under the race detector a search takes milliseconds.
+func keyIn(text string) string {
+	for _, part := range []string{"order/", "order%2F", "tenant/acme", "customer/ada", "fulfilment-47", `"customer": `, `"customer":"`, "<bdi>42<"} {
+		if strings.Contains(text, part) {
+			return keyed.FindString(text)
+		}
+	}
+	return ""
+}
+
 // arguments of the operations of the API that need some.
 func (s *site) arguments(path string, p admin.Principal) []map[string]string {
 	s.t.Helper()
