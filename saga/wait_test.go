@@ -125,16 +125,7 @@ func TestWaitForWhatStartsMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := New[*memory.Tx](s, box, Config{Name: "shop", Logger: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
-		orders, err := Register(e, Definition[keyed]{Name: "orders", Version: 1, Steps: []Step[keyed]{
-			Await[keyed, int]{Name: "review", Signal: postrider.Define[int]("reviewed"), Timeout: time.Minute, TimedOut: func(*keyed) {}},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		orders := reviewed(t, s, box)
 		wait := func(ctx context.Context) <-chan error {
 			done := make(chan error, 1)
 			go func() {
@@ -164,4 +155,60 @@ func TestWaitForWhatStartsMeanwhile(t *testing.T) {
 			t.Errorf("the wait from after the start: %v, want %v", err, ErrPending)
 		}
 	})
+}
+
+// goneOn is a store whose first read of instances by ID finds them ended, although they have been reopened since.
+type goneOn struct {
+	*memory.Store
+	once sync.Once
+}
+
+func (s *goneOn) SagasByID(ctx context.Context, ids []string) ([]store.SagaSummary, error) {
+	found, err := s.Store.SagasByID(ctx, ids)
+	s.once.Do(func() {
+		for i := range found {
+			found[i].Status = store.SagaCompensated
+		}
+	})
+	return found, err
+}
+
+// TestWaitForWhatGoesOn: an instance that goes on between the two reads of Wait has not ended.
+func TestWaitForWhatGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &goneOn{Store: memory.New(memory.Config{})}
+		box, err := outbox.New(s.Store, outbox.Config{Source: "shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		orders := reviewed(t, s, box)
+		if _, err := box.InTx(t.Context(), func(ctx context.Context, tx *memory.Tx) error {
+			_, err := orders.Start(ctx, tx, keyed{}, ID("42"))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got, err := orders.Wait(ctx, "42"); !errors.Is(err, ErrPending) {
+			t.Errorf("got %+v, %v; want %v", got, err, ErrPending)
+		}
+	})
+}
+
+// reviewed returns a saga of an engine on a store: it waits for a signal.
+func reviewed(t *testing.T, s Store[*memory.Tx], box *outbox.Outbox[*memory.Tx]) *Saga[*memory.Tx, keyed] {
+	t.Helper()
+	e, err := New(s, box, Config{Name: "shop", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, err := Register(e, Definition[keyed]{Name: "orders", Version: 1, Steps: []Step[keyed]{
+		Await[keyed, int]{Name: "review", Signal: postrider.Define[int]("reviewed"), Timeout: time.Minute, TimedOut: func(*keyed) {}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return orders
 }
