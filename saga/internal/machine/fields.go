@@ -23,7 +23,7 @@ func plainFields(object []byte) map[string]json.RawMessage {
 	}
 	found := make(map[string]json.RawMessage)
 	if s.take('}') {
-		return found
+		return s.last(found)
 	}
 	for {
 		name := s.name()
@@ -36,7 +36,7 @@ func plainFields(object []byte) map[string]json.RawMessage {
 		}
 		found[string(name)] = value
 		if s.take('}') {
-			return found
+			return s.last(found)
 		}
 		if !s.take(',') {
 			return nil
@@ -48,6 +48,14 @@ func plainFields(object []byte) map[string]json.RawMessage {
 type scanner struct {
 	text []byte
 	at   int
+}
+
+// last returns what was found, unless something follows it.
+func (s *scanner) last(found map[string]json.RawMessage) map[string]json.RawMessage {
+	if len(bytes.Trim(s.text[s.at:], spaces)) > 0 {
+		return nil
+	}
+	return found
 }
 
 const spaces = " \t\r\n"

@@ -197,7 +197,7 @@ func TestPlainFields(t *testing.T) {
 	if plain != 11 {
 		t.Errorf("%d of the texts are read without a decoder", plain)
 	}
-	for _, text := range []string{``, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{"a":,"b":1}`, `{a:1}`, `{"a" 1}`, `["a"]`, `{"a":"}`} {
+	for _, text := range []string{``, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{"a":,"b":1}`, `{a:1}`, `{"a" 1}`, `["a"]`, `{"a":"}`, `{"a":1}}`, `{} {}`} {
 		if got, err := fields([]byte(text)); err == nil {
 			t.Errorf("%s: %s, and no error", text, got)
 		}
