@@ -39,6 +39,7 @@ type child struct {
 	URL    string // of the database
 	Broker string // of JetStream
 	Cards  string // the URL of the second database of a shop, see runSaga
+	Leases time.Duration
 }
 
 type role string

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -35,7 +36,8 @@ type nap struct{ ID string }
 
 var wakeUp = postrider.Define[nap]("wake.up")
 
-// newSleeper returns an engine whose sagas sleep: one for asleep, "soon" for 30 minutes, "later" for two hours.
+// newSleeper returns an engine whose sagas sleep: one for asleep, "soon" for 30 minutes, "later" for two hours. "work" publishes a message
+// instead.
 func newSleeper[Tx any](s sagaStores[Tx]) (*outbox.Outbox[Tx], *saga.Engine[Tx], map[string]*saga.Saga[Tx, nap], error) {
 	box, err := outbox.New[Tx](s, outbox.Config{Source: "sleepers"})
 	if err != nil {
@@ -53,12 +55,19 @@ func newSleeper[Tx any](s sagaStores[Tx]) (*outbox.Outbox[Tx], *saga.Engine[Tx],
 		}})
 		err = errors.Join(err, one)
 	}
-	return box, e, all, err
+	var one error
+	all["work"], one = saga.Register(e, saga.Definition[nap]{Name: "work", Version: 1, Steps: []saga.Step[nap]{
+		saga.Local[nap, Tx]{Name: "work", NoUndo: true, Do: func(ctx context.Context, tx Tx, n *nap) error {
+			_, err := box.Publish(ctx, tx, &postrider.Message{Type: "worked", Topic: "works", Subject: n.ID})
+			return err
+		}},
+	}})
+	return box, e, all, errors.Join(err, one)
 }
 
 // sleeperRelay returns what runs the engine.
 func sleeperRelay[Tx any](s sagaStores[Tx], e *saga.Engine[Tx], cfg relay.Config) (*relay.Relay, error) {
-	cfg.Name, cfg.Topics, cfg.LeaseTTL = "sleepers", []string{e.Topic()}, sleeperLeases
+	cfg.Name, cfg.Topics, cfg.LeaseTTL = "sleepers", []string{e.Topic()}, cmp.Or(cfg.LeaseTTL, sleeperLeases)
 	r, err := relay.New(s, cfg)
 	if err != nil {
 		return nil, err
@@ -67,7 +76,7 @@ func sleeperRelay[Tx any](s sagaStores[Tx], e *saga.Engine[Tx], cfg relay.Config
 }
 
 // runSleeper runs the process.
-func runSleeper[Tx any](ctx context.Context, s sagaStores[Tx], err error) error {
+func runSleeper[Tx any](ctx context.Context, leases time.Duration, s sagaStores[Tx], err error) error {
 	if err != nil {
 		return err
 	}
@@ -75,7 +84,7 @@ func runSleeper[Tx any](ctx context.Context, s sagaStores[Tx], err error) error 
 	if err != nil {
 		return err
 	}
-	r, err := sleeperRelay(s, e, relay.Config{})
+	r, err := sleeperRelay(s, e, relay.Config{LeaseTTL: leases})
 	if err != nil {
 		return err
 	}
@@ -91,10 +100,10 @@ func runSleeper[Tx any](ctx context.Context, s sagaStores[Tx], err error) error 
 func (c child) runSleeper(ctx context.Context) error {
 	if strings.HasPrefix(c.URL, "postgres:") {
 		s, err := openSagaPostgres(ctx, c.URL)
-		return runSleeper(ctx, s, err)
+		return runSleeper(ctx, c.Leases, s, err)
 	}
 	s, err := openSagaMySQL(ctx, c.URL)
-	return runSleeper(ctx, s, err)
+	return runSleeper(ctx, c.Leases, s, err)
 }
 
 // TestSagaTimersCrash: 1,000 sagas sleep for two seconds, and after one, the engine's process is killed, or the database server. Each timer

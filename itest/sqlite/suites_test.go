@@ -62,6 +62,11 @@ func TestSaga(t *testing.T) {
 	scenariotest.Run(t, sagaKit)
 }
 
+// TestSagaHeap measures memory, so it does not run alongside other tests.
+func TestSagaHeap(t *testing.T) { //nolint:paralleltest // see above
+	scenariotest.Heap(t, sagaKit)
+}
+
 func TestSagaModel(t *testing.T) {
 	t.Parallel()
 	scenariotest.Model(t, sagaKit)

@@ -114,8 +114,29 @@ func manyLines[Tx any](w *world[Tx]) {
 // soldOut: while most goods are missing, their orders are refused at once and nothing times out; goods that are there still sell, and
 // what has ended does not pile up.
 func soldOut[Tx any](w *world[Tx]) {
-	const keep, every, long = time.Minute, 6 * time.Second, 5 * time.Minute
-	w.engine = w.newEngine(func(c *saga.Config) { c.StepTimeout, c.KeepEnded = 30*time.Second, keep })
+	const every = 6 * time.Second
+	n := scaled(w, int(soldOutFor/every), 10)
+	w.sellOut(n, func(int) { time.Sleep(scaled(w, every, 0)) })
+	if !w.kit.Bubble {
+		return
+	}
+	const left = 2 * int((soldOutKeep+2*time.Minute)/every) // ended, and not yet removed
+	all, err := w.store.ListSagas(w.Context(), store.SagaFilter{}, "", 2*n)
+	w.must(err)
+	if len(all) > left || len(all) == 0 {
+		w.Errorf("%d instances of %d are kept, want at most %d", len(all), 2*n, left)
+	}
+	if took := w.longest(all); took > 5*time.Second {
+		w.Errorf("an instance took %s", took)
+	}
+}
+
+const soldOutFor, soldOutKeep = 5 * time.Minute, time.Minute
+
+// sellOut starts n orders of goods that are missing, and n of goods that are there, one after the other.
+func (w *world[Tx]) sellOut(n int, then func(i int)) {
+	w.Helper()
+	w.engine = w.newEngine(func(c *saga.Config) { c.StepTimeout, c.KeepEnded = 30*time.Second, soldOutKeep })
 	s := w.register(define(reserveStep(), chargeStep()))
 	w.onDo("reserve", func(_ Tx, m *postrider.Message) error {
 		if strings.Contains(string(m.Payload), "gone") {
@@ -125,7 +146,6 @@ func soldOut[Tx any](w *world[Tx]) {
 	})
 	w.runEngine()
 	w.runParticipants()
-	n := scaled(w, int(long/every), 10)
 	for i := range n {
 		id := fmt.Sprint("gone ", i)
 		w.start(s, order{ID: id})
@@ -136,21 +156,9 @@ func soldOut[Tx any](w *world[Tx]) {
 		w.start(s, order{ID: id})
 		w.ends(s, id, saga.Completed)
 		w.has(id, "timer", 0)
-		time.Sleep(scaled(w, every, 0))
+		then(i)
 	}
 	w.ledger(map[string]int{"reserve": n, "charge": n})
-	if !w.kit.Bubble {
-		return
-	}
-	const left = 2 * int((keep+2*time.Minute)/every) // ended, and not yet removed
-	all, err := w.store.ListSagas(w.Context(), store.SagaFilter{}, "", 2*n)
-	w.must(err)
-	if len(all) > left || len(all) == 0 {
-		w.Errorf("%d instances of %d are kept, want at most %d", len(all), 2*n, left)
-	}
-	if took := w.longest(all); took > 5*time.Second {
-		w.Errorf("an instance took %s", took)
-	}
 }
 
 // longest is the longest time from the start of an instance to its last change.
