@@ -20,14 +20,14 @@ type bound struct {
 	ended   bool
 }
 
-// timedOut is why an attempt ended that took longer. Few do, so its text is made when somebody reads it.
-type timedOut time.Duration
+// timeoutError is why an attempt ended that took longer. Few do, so its text is made when somebody reads it.
+type timeoutError time.Duration
 
-func (limit timedOut) Error() string {
+func (limit timeoutError) Error() string {
 	return fmt.Sprintf("attempt took longer than %s: %s", time.Duration(limit), context.DeadlineExceeded)
 }
 
-func (timedOut) Unwrap() error { return context.DeadlineExceeded }
+func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // Bound returns a context for an attempt that began at a time and may take limit (0: any time), and a function that ends it.
 func Bound(ctx context.Context, began time.Time, limit time.Duration) (context.Context, func()) {
@@ -42,7 +42,7 @@ func (a *bound) timed() context.Context {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.bounded == nil {
-		a.bounded, a.cancel = context.WithDeadlineCause(a.Context, a.deadline, timedOut(a.limit))
+		a.bounded, a.cancel = context.WithDeadlineCause(a.Context, a.deadline, timeoutError(a.limit))
 		if a.ended {
 			a.cancel()
 		}
