@@ -20,6 +20,15 @@ type bound struct {
 	ended   bool
 }
 
+// timeoutError is why an attempt ended that took longer. Few do, so its text is made when somebody reads it.
+type timeoutError time.Duration
+
+func (limit timeoutError) Error() string {
+	return fmt.Sprintf("attempt took longer than %s: %s", time.Duration(limit), context.DeadlineExceeded)
+}
+
+func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
+
 // Bound returns a context for an attempt that began at a time and may take limit (0: any time), and a function that ends it.
 func Bound(ctx context.Context, began time.Time, limit time.Duration) (context.Context, func()) {
 	if limit <= 0 {
@@ -33,8 +42,7 @@ func (a *bound) timed() context.Context {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.bounded == nil {
-		timedOut := fmt.Errorf("attempt took longer than %s: %w", a.limit, context.DeadlineExceeded)
-		a.bounded, a.cancel = context.WithDeadlineCause(a.Context, a.deadline, timedOut)
+		a.bounded, a.cancel = context.WithDeadlineCause(a.Context, a.deadline, timeoutError(a.limit))
 		if a.ended {
 			a.cancel()
 		}

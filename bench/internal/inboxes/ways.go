@@ -129,8 +129,11 @@ func (b *bench) drop(ctx context.Context) error {
 	return errors.Join(dropErr, err)
 }
 
+// message returns a complete message: a consumer changes those that break a rule, as messages of other senders may.
 func message(i int) *postrider.Message {
-	return &postrider.Message{ID: strconv.Itoa(i), Type: "t", Topic: "t", Key: strconv.Itoa(i % keys), Payload: []byte("{}")}
+	m := &postrider.Message{ID: strconv.Itoa(i), Type: "t", Topic: "t", Key: strconv.Itoa(i % keys), Payload: []byte("{}")}
+	m.FillDefaults("bench", time.Now())
+	return m
 }
 
 // source returns an in-memory broker's subscriber with n messages.
