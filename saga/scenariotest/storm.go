@@ -79,7 +79,8 @@ func paymentsDown[Tx any](w *world[Tx]) {
 	}
 }
 
-// newStorm has 200 orders a second on average if it may take minutes.
+// newStorm has an order every two seconds on average where thousands of sagas take seconds, and 20 a second if it may take minutes. The
+// time grows with the square of the number: store/memory looks at all that is parked each time it is asked for what is due.
 func newStorm[Tx any](w *world[Tx]) *storm[Tx] {
 	s := &storm[Tx]{world: w, begun: time.Now(), calls: make(map[int]int), requests: make(map[int]int), down: 1, up: 20, over: 20, waves: 1, size: 1, pace: 1}
 	if w.kit.Bubble {
@@ -89,7 +90,7 @@ func newStorm[Tx any](w *world[Tx]) *storm[Tx] {
 		s.size = s.waves / 2
 	}
 	if w.kit.torture {
-		s.size = 200 * s.waves
+		s.size = 20 * s.waves
 	}
 	counting := define(reserveStep())
 	counting.Name = stocktaking
