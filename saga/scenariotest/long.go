@@ -3,14 +3,11 @@ package scenariotest
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
 	"github.com/postrider/postrider/store"
 )
@@ -167,94 +164,6 @@ func (w *world[Tx]) longest(all []store.SagaSummary) (took time.Duration) {
 		took = max(took, s.UpdatedAt.Sub(s.StartedAt))
 	}
 	return took
-}
-
-// paymentsDown: payments are down for ten minutes. Sagas without them end as fast as ever; the others end after payments are back, with
-// undos that were sent at random times.
-func paymentsDown[Tx any](w *world[Tx]) {
-	n := scaled(w, 30, 20)
-	w.engine = w.newEngine(func(c *saga.Config) {
-		c.UndoTimeout, c.UndoAttempts = scaled(w, 30*time.Second, time.Second), scaled(w, 20, 200)
-		c.BackoffBase, c.BackoffMax = scaled(w, 20*time.Second, time.Second), scaled(w, 5*time.Minute, 10*time.Second)
-	})
-	orders := w.register(define(reserveStep(), within(scaled(w, time.Minute, time.Second), chargeStep())))
-	counting := define(reserveStep())
-	counting.Name = "stocktaking"
-	counts := w.register(counting)
-	w.runEngine()
-	w.run("stock", []string{"stock"}, w.newParticipant(w.store, w.box).Relay)
-	for i := range n {
-		w.start(orders, order{ID: fmt.Sprint("order ", i)})
-		w.start(counts, order{ID: fmt.Sprint("count ", i)})
-		w.ends(counts, fmt.Sprint("count ", i), saga.Completed)
-		time.Sleep(scaled(w, 20*time.Second, 0))
-	}
-	fresh, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: counting.Name}, "", n)
-	w.must(err)
-	if took := w.longest(fresh); len(fresh) != n || took > 5*time.Second && w.kit.Bubble {
-		w.Errorf("%d sagas without payments took up to %s", len(fresh), took)
-	}
-	if !w.kit.Bubble { // some undos are repeated meanwhile
-		w.await("repeated undos", func() bool {
-			repeated := 0
-			for i := range n {
-				if w.undos(fmt.Sprint("order ", i)) > 3 {
-					repeated++
-				}
-			}
-			return repeated > 5
-		})
-	}
-	w.run("cards", []string{"cards"}, func(r *relay.Relay) error { return w.newParticipant(w.store, w.box).Relay(r) })
-	waits := make(map[time.Duration]bool)
-	for i := range n {
-		id := fmt.Sprint("order ", i)
-		r := w.endsSometime(orders, id)
-		if r.Status == saga.Compensated {
-			w.repeated(id, waits)
-		}
-	}
-	if len(waits) < scaled(w, 15, 5) {
-		w.Errorf("undos were repeated after %d different times, want many: %v", len(waits), waits)
-	}
-	completed, err := w.store.ListSagas(w.Context(), store.SagaFilter{Saga: "fulfilment", Status: []store.SagaStatus{store.SagaCompleted}}, "", n)
-	w.must(err)
-	left := map[string]int{"reserve": n + len(completed), "charge": len(completed)}
-	maps.DeleteFunc(left, func(_ string, n int) bool { return n == 0 })
-	w.ledger(left)
-}
-
-// endsSometime waits for the end of an instance.
-func (w *world[Tx]) endsSometime(s *saga.Saga[Tx, order], id string) saga.Result[order] {
-	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 2*time.Hour)
-	defer cancel()
-	r, err := s.Wait(ctx, id)
-	w.must(err)
-	return r
-}
-
-// repeated notes the times between two attempts of the undo of charge, in tenths of a second.
-func (w *world[Tx]) repeated(id string, waits map[time.Duration]bool) {
-	w.Helper()
-	var last time.Time
-	for t, err := range w.engine.History(w.Context(), id) {
-		w.must(err)
-		for _, e := range t.Entries {
-			if e.Name != "undo.sent" || e.Step != "charge" {
-				continue
-			}
-			if !last.IsZero() {
-				waits[t.At.Sub(last).Round(100*time.Millisecond)] = true
-			}
-			last = t.At
-		}
-	}
-}
-
-// undos is how often the undo of charge was sent.
-func (w *world[Tx]) undos(id string) int {
-	return len(slices.DeleteFunc(w.history(id), func(e string) bool { return e != "undo.sent charge" }))
 }
 
 // loading is a store that counts how often the engine reads instances.

@@ -34,6 +34,8 @@ type Kit[Tx any] struct {
 	Open func(t testing.TB) Store[Tx]
 	// Bubble: the store works in a testing/synctest bubble, so that time is virtual.
 	Bubble bool
+	// InMemory: the store is in memory, so that thousands of sagas take seconds.
+	InMemory bool
 	// Again is for another server, or another way to access one, once a server has passed every scenario: what decides is the same code
 	// above every store, so a fraction of the scenarios runs. storetest.Sagas tests the store itself.
 	Again bool

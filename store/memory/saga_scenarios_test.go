@@ -24,6 +24,7 @@ func TestSagaTorture(t *testing.T) {
 }
 
 var sagaKit = scenariotest.Kit[*memory.Tx]{
-	Open:   func(testing.TB) scenariotest.Store[*memory.Tx] { return memory.New(memory.Config{}) },
-	Bubble: true,
+	Open:     func(testing.TB) scenariotest.Store[*memory.Tx] { return memory.New(memory.Config{}) },
+	Bubble:   true,
+	InMemory: true,
 }
