@@ -151,10 +151,11 @@ type part struct {
 
 // raceless are packages in whose tests the race detector would find nothing: those without goroutines and locks, some of which explore
 // every state; those that read source files or build programs; those that drive a browser, programs of other languages or third-party
-// libraries; and commands that print what a store says and end. These tests would take many times as long. The scenario of alerts and the
-// example shop run relays, consumers and engines in long tests; their own tests, and some of the demo shop, run under the detector.
+// libraries; those whose relays and consumers are processes that are killed, whose reports of races nobody would read; and commands that
+// print what a store says and end. These tests would take many times as long. The scenario of alerts and the example shop run relays,
+// consumers and engines in long tests; their own tests, and some of the demo shop, run under the detector.
 var raceless = slices.Concat([]string{
-	"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest", "/itest/release", "/itest/docs",
+	"/relay/internal/schedule", "/saga/sagatest", "/saga/internal/machine", "/internal/archtest", "/itest/crash", "/itest/release", "/itest/docs",
 	"/itest/deploy", "/itest/languages", "/itest/libraries", "/itest/web", "/bench/internal/report", "/examples/stacks",
 	"/examples/shop", "/telemetry/internal/scenario", "/cmd/postrider/internal/cli",
 }, commands("commands", "dead", "demo", "mcp", "output", "pages", "program", "publish", "redrive", "starter", "status"))
