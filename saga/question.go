@@ -58,7 +58,8 @@ func Questions(in store.SagaInstance) (out []Question, err error) {
 // saga is the name of a saga, "" for all. after is the run after which to continue, "" for the start; next is the one to continue after, ""
 // at the end. A page can have fewer questions than limit although it is not the last.
 //
-// It looks at no other instances than those that wait for a step with the name of an Ask. One that waits for so many steps that the store
+// It looks at no other instances than those that wait for a step with the name of an Ask in a definition that an engine has reported; no engine
+// has run that could take the answer to another one. One that waits for so many steps that the store
 // cuts their list (4,000 bytes) may be missing.
 func (o *Operator) Questions(ctx context.Context, saga, after string, limit int) (out []Question, next string, err error) {
 	runs, more, err := o.asking(ctx, saga, after, limit)

@@ -59,12 +59,19 @@ func answerBody(step, option string, rev int64) string {
 	return fmt.Sprintf(`{"step": %q, "option": %q, "rev": %d, "reason": "checked by phone"}`, step, option, rev)
 }
 
+// reported says whether the engine has reported its definition, which lists and plans need: an instance asks from its start.
+func (a *asking) reported() bool {
+	all, err := a.store.SagaDefinitions(a.t.Context())
+	must(a.t, err)
+	return len(all) > 0
+}
+
 // asked waits until an instance asks a question, and returns its revision.
 func (a *asking) asked(id, step string) int64 {
 	a.t.Helper()
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		r, err := a.saga.Get(a.t.Context(), id)
-		if err == nil && slices.Contains(r.Waiting, step) {
+		if err == nil && slices.Contains(r.Waiting, step) && a.reported() {
 			return r.Rev
 		}
 		if time.Since(begun) > 2*time.Minute {

@@ -141,7 +141,8 @@ func fulfilment(t *testing.T, want saga.Status, steps ...saga.Step[parcel]) site
 	must(t, err)
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		found, err := instances.Get(t.Context(), "4711")
-		if err == nil && found.Status == want {
+		reported, unread := s.SagaDefinitions(t.Context()) // lists and plans need it
+		if must(t, unread); err == nil && found.Status == want && len(reported) > 0 {
 			break
 		}
 		if time.Since(begun) > 2*time.Minute {

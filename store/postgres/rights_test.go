@@ -243,6 +243,9 @@ func TestGrantsOfAnAdmin(t *testing.T) {
 	if _, _, err := service.Sagas(ctx, p, store.SagaFilter{}, "", 10); err != nil {
 		t.Error(err)
 	}
+	if _, _, err := service.SagaQuestions(ctx, p, "", "", 10); err != nil {
+		t.Error(err)
+	}
 	if entries, _, err := service.Activity(ctx, p, "", 10); err != nil || len(entries) != 5 {
 		t.Errorf("audit: %+v, %v", entries, err)
 	}
