@@ -86,7 +86,7 @@ func TestProgressIsBounded(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b, j := setup(t), &journal{}
-				r := b.relay(relay.Config{KeepDelivered: tt.keep})
+				r := b.relay(relay.Config{KeepDelivered: tt.keep, PollMax: 20 * time.Second})
 				handle(t, r, j.take)
 				b.start(r)
 				for range 300 {

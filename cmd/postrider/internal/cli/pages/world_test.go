@@ -28,6 +28,7 @@ import (
 // world has what all desks share: servers, and outboxes to copy.
 type world struct {
 	sqlite   string   // file of the outbox
+	empty    string   // file of an outbox that has nothing
 	postgres *url.URL // of the server
 	template string   // database of the outbox
 	nats     string
@@ -38,7 +39,9 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	server, err := url.Parse(servertest.Get(t, servertest.Postgres))
 	clitest.Must(t, err)
-	w := &world{sqlite: filepath.Join(t.TempDir(), "shop.db"), postgres: server, nats: clitest.StartNATS(t)}
+	dir := t.TempDir()
+	w := &world{sqlite: filepath.Join(dir, "shop.db"), empty: filepath.Join(dir, "new.db"), postgres: server, nats: clitest.StartNATS(t)}
+	clitest.OK(t, "migrate", "up", "--store", "sqlite:"+w.empty)
 	w.mysql = sync.OnceValue(func() *url.URL { return newMySQL(t) })
 	w.template = w.database(t, "template1")
 	t.Run("fill", func(t *testing.T) { // which closes the outboxes at its end
@@ -96,7 +99,7 @@ func writeCertificate(t *testing.T) {
 func (w *world) database(t *testing.T, template string) string {
 	t.Helper()
 	name := "pages_" + strings.ToLower(rand.Text()[:10])
-	w.execute(t.Context(), t, "CREATE DATABASE "+name+" TEMPLATE "+template)
+	w.execute(t.Context(), t, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY FILE_COPY")
 	t.Cleanup(func() { w.execute(context.Background(), t, "DROP DATABASE "+name+" WITH (FORCE)") })
 	return name
 }
@@ -145,12 +148,11 @@ func (w *world) desk(t *testing.T, kind string) *desk {
 	if d.store = "sqlite:" + filepath.Join(d.dir, "shop.db"); kind == "postgres" {
 		d.store = d.onPostgres(t)
 	}
-	full, err := os.ReadFile(w.sqlite)
-	clitest.Must(t, err)
-	for _, name := range []string{"shop.db", "old.db"} {
-		clitest.Must(t, os.WriteFile(filepath.Join(d.dir, name), full, 0o600))
+	for name, from := range map[string]string{"shop.db": w.sqlite, "old.db": w.sqlite, "new.db": w.empty} {
+		outbox, err := os.ReadFile(from)
+		clitest.Must(t, err)
+		clitest.Must(t, os.WriteFile(filepath.Join(d.dir, name), outbox, 0o600))
 	}
-	clitest.OK(t, "migrate", "up", "--store", "sqlite:"+filepath.Join(d.dir, "new.db"))
 	for name, text := range files {
 		clitest.Must(t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600))
 	}
