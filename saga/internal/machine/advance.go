@@ -35,7 +35,7 @@ func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Outp
 			return in, out, nil
 		}
 	}
-	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, d: d.For(&in.State), items: make(map[*Item]*scope)}
+	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: max(input.Age, 0)}, d: d.For(&in.State), items: make(map[*Item]*scope)}
 	t.root = scope{ItemCodec: ItemCodec{d.Decode, d.Encode}, json: &in.Data}
 	var err error
 	if t.root.data, err = d.Decode(in.Data); err != nil {

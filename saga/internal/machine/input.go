@@ -9,7 +9,7 @@ import (
 
 // Input is what a transition handles. Exactly one of the pointers is set.
 type Input struct {
-	// Age is how long ago the instance started.
+	// Age is how long ago the instance started, by the clock of the database: below zero if that was set back, which counts as zero.
 	Age time.Duration
 	// ReadUpTo is the age up to which the sources of a contract have been read: no later timeout is decided.
 	ReadUpTo time.Duration
