@@ -151,7 +151,8 @@ func (t *transition) choose(s *Step, st *StepState) {
 	t.event("step.skipped", s.Path, "no case applies")
 }
 
-// signal gives a signal to the step that waits for it, or keeps it for the step that will.
+// signal gives a signal to the step that waits for it, or keeps it for the step that will: also in an instance that turned back, since it turns
+// forward again if its pivot is done.
 func (t *transition) signal(sig Signal) error {
 	for _, known := range t.s.Signals {
 		if known.ID == sig.ID {
@@ -172,9 +173,9 @@ func (t *transition) signal(sig Signal) error {
 	switch {
 	case s == nil:
 		return fmt.Errorf("%w: saga %s v%d awaits no %s", ErrInput, t.d.Name, t.d.Version, sig.Type)
-	case t.s.Ended != "" || t.s.Back || t.s.Steps[s.Path].finished():
+	case t.s.Ended != "" || t.s.Steps[s.Path].finished():
 		t.event("late", s.Path, "signal "+sig.ID)
-	case t.s.Steps[s.Path] != nil && t.s.Steps[s.Path].Status == StepWaiting:
+	case !t.s.Back && t.s.Steps[s.Path] != nil && t.s.Steps[s.Path].Status == StepWaiting:
 		return t.take(s, t.s.Steps[s.Path], sig)
 	case t.p.MaxState > 0 && t.early()+len(sig.Payload) > t.p.MaxState:
 		return fmt.Errorf("%w: instance %s keeps early signals of %d bytes already", ErrInput, t.in.ID, t.early())
