@@ -1,9 +1,12 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/postrider/postrider/internal/protect"
 )
 
 // run runs a sequence of steps as far as it goes. It reports whether all of them are finished.
@@ -228,21 +231,19 @@ func (t *transition) take(s *Step, st *StepState, sig Signal) error {
 }
 
 // try says whether a payload can be decoded, without changing the data.
-func (t *transition) try(s *Step, payload []byte) (err error) {
-	defer func() {
-		if recover() != nil { // found again, and reported, when the payload is applied
-			err = nil
-		}
-	}()
+func (t *transition) try(s *Step, payload []byte) error {
 	if s.Done == nil {
 		return nil
 	}
-	sc := t.scope(s)
-	scratch, err := sc.Decode(*sc.json)
-	if err == nil {
-		err = s.Done(scratch, payload)
-	}
-	if err != nil {
+	err := t.protected(func() error {
+		sc := t.scope(s)
+		scratch, err := sc.Decode(*sc.json)
+		if err == nil {
+			err = s.Done(scratch, payload)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, errPanic) && !errors.Is(err, protect.ErrGoexit) { // that is found again, and reported, when the payload is applied
 		return fmt.Errorf("%w: step %s: %w", ErrInput, s.Path, err)
 	}
 	return nil
