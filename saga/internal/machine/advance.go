@@ -124,11 +124,7 @@ func (t *transition) end(status Status, announce Builder) {
 		st.Status = StepDone
 		t.out.Announcement = m
 	}
-	t.s.Ended, t.s.Deadline, t.s.Timer.At = status, 0, 0
-	for _, st := range t.s.Steps {
-		st.Due = 0
-	}
-	t.event(string(status), "", "")
+	t.ended(status)
 	t.answerParent()
 }
 
