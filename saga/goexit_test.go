@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,7 +35,6 @@ func (b *brittle) UnmarshalJSON(text []byte) error {
 // TestFunctionsThatEndTheirGoroutine: a function of a definition that ends its goroutine, or data that panic when they are read, lose no
 // message that nothing repeats: the step is stuck, or continues when the data can be read.
 func TestFunctionsThatEndTheirGoroutine(t *testing.T) {
-	t.Parallel()
 	reviewed := postrider.Define[int]("reviewed")
 	wait := Await[keyed, int]{Name: "wait", Signal: reviewed, Timeout: time.Minute}
 	timedOut, received := wait, wait
@@ -46,34 +46,54 @@ func TestFunctionsThatEndTheirGoroutine(t *testing.T) {
 	child := Definition[int]{Name: "child", Version: 1, Steps: []Step[int]{
 		Await[int, int]{Name: "wait", Signal: reviewed, Timeout: time.Minute, TimedOut: func(*int) {}},
 	}}
-	announced := define(Await[keyed, int]{Name: "wait", Signal: reviewed, Timeout: time.Minute, TimedOut: func(*keyed) {}})
+	broken := Definition[int]{Name: "broken", Version: 1, Steps: []Step[int]{
+		Await[int, int]{Name: "wait", OnlyIf: func(int) bool { runtime.Goexit(); return true }, Signal: reviewed, Timeout: time.Hour},
+	}}
+	over := wait
+	over.TimedOut = func(*keyed) {}
+	announced := define(over)
 	announced.OnCompleted = func(keyed) (*postrider.Message, error) { runtime.Goexit(); return nil, nil }
+	startChild := func(d Definition[int], first ...Step[keyed]) func(e *Engine[*memory.Tx]) starts {
+		return func(e *Engine[*memory.Tx]) starts {
+			starter(d, 0)(e)
+			return starter(define(append(first, Child[keyed, int]{
+				Name: "child", Saga: d, Data: func(keyed) int { return 1 }, Done: func(*keyed, int) { runtime.Goexit() },
+			})...), keyed{})(e)
+		}
+	}
 	for name, tt := range map[string]struct {
+		start    func(e *Engine[*memory.Tx]) starts
 		attempts int
 		signal   bool
-		start    func(e *Engine[*memory.Tx]) func(ctx context.Context, tx *memory.Tx) error
 		want     Status
+		waits    []string
 	}{
-		"TimedOut":                        {1, false, starter(define(timedOut), keyed{}), Stuck},
-		"OnCompleted":                     {1, false, starter(announced, keyed{}), Stuck},
-		"Received, at the second attempt": {2, true, starter(define(received), keyed{}), Stuck},
-		"Done of a Child": {1, false, func(e *Engine[*memory.Tx]) func(ctx context.Context, tx *memory.Tx) error {
-			starter(child, 0)(e)
-			return starter(define(Child[keyed, int]{Name: "child", Saga: child, Data: func(keyed) int { return 1 }, Done: func(*keyed, int) { runtime.Goexit() }}), keyed{})(e)
-		}, Stuck},
-		"UnmarshalJSON": {1, false, starter(Definition[brittle]{Name: "orders", Version: 1, Steps: []Step[brittle]{
+		"TimedOut":                        {starter(define(timedOut), keyed{}), 1, false, Stuck, []string{"wait"}},
+		"OnCompleted":                     {starter(announced, keyed{}), 1, false, Stuck, []string{"end"}},
+		"Received, at the second attempt": {starter(define(received), keyed{}), 2, true, Stuck, []string{"wait"}},
+		"Done of a Child":                 {startChild(child), 1, false, Stuck, []string{"child"}},
+		"a step of a Child":               {startChild(broken, over), 1, false, Running, []string{"child"}}, // which is stuck
+		"UnmarshalJSON": {starter(Definition[brittle]{Name: "orders", Version: 1, Steps: []Step[brittle]{
 			Await[brittle, int]{Name: "wait", Signal: reviewed, Timeout: time.Minute},
-		}}, brittle{}), Compensated},
+		}}, brittle{}), 1, false, Compensated, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { endsItsGoroutine(t, tt.attempts, tt.signal, tt.start, tt.want) })
+			synctest.Test(t, func(t *testing.T) {
+				in, dead := endsItsGoroutine(t, tt.attempts, tt.signal, tt.start)
+				if in.Status != tt.want || !slices.Equal(in.Waiting, tt.waits) || dead > 0 {
+					t.Errorf("the instance is %s and waits for %q, and there are %d dead letters; want it %s", in.Status, in.Waiting, dead, tt.want)
+				}
+			})
 		})
 	}
 }
 
+// starts starts an instance.
+type starts func(ctx context.Context, tx *memory.Tx) error
+
 // starter registers a definition, and returns what starts an instance of it.
-func starter[D any](d Definition[D], data D) func(e *Engine[*memory.Tx]) func(ctx context.Context, tx *memory.Tx) error {
-	return func(e *Engine[*memory.Tx]) func(ctx context.Context, tx *memory.Tx) error {
+func starter[D any](d Definition[D], data D) func(e *Engine[*memory.Tx]) starts {
+	return func(e *Engine[*memory.Tx]) starts {
 		s, err := Register(e, d)
 		return func(ctx context.Context, tx *memory.Tx) error {
 			if err != nil {
@@ -85,9 +105,8 @@ func starter[D any](d Definition[D], data D) func(e *Engine[*memory.Tx]) func(ct
 	}
 }
 
-func endsItsGoroutine(
-	t *testing.T, attempts int, signal bool, start func(e *Engine[*memory.Tx]) func(ctx context.Context, tx *memory.Tx) error, want Status,
-) {
+// endsItsGoroutine returns the instance that was started, and the number of dead letters.
+func endsItsGoroutine(t *testing.T, attempts int, signal bool, start func(e *Engine[*memory.Tx]) starts) (in Result[json.RawMessage], dead int64) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -119,13 +138,11 @@ func endsItsGoroutine(
 	time.Sleep(5 * time.Minute)
 	faultyBuild.Store(false)
 	time.Sleep(5 * time.Minute)
-	in, err := e.Get(ctx, "42")
+	in, err = e.Get(ctx, "42")
 	must(err)
 	status, err := s.Status(ctx)
 	must(err)
-	if dead := status.Relays[0].Dead.N; in.Status != want || dead > 0 {
-		t.Errorf("the instance is %s and waits for %q, and there are %d dead letters; want it %s", in.Status, in.Waiting, dead, want)
-	}
 	cancel()
 	must(<-done)
+	return in, status.Relays[0].Dead.N
 }

@@ -149,7 +149,7 @@ func (b *batch[Tx]) prepare(ctx context.Context, in *instance, m *postrider.Mess
 
 // advance makes a transition and keeps what it results in.
 func (b *batch[Tx]) advance(ctx context.Context, in *instance, r machine.Rules, t *transition, input machine.Input) (err error) {
-	t.age = input.Age
+	t.age, t.isolated = input.Age, input.Isolated
 	t.after, t.out, err = r.Advance(b.policy(), t.before, input)
 	switch {
 	case errors.Is(err, machine.ErrInput):
