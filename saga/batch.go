@@ -40,7 +40,7 @@ type instance struct {
 // begin begins a batch.
 func (e *Engine[Tx]) begin(ctx context.Context, tx Tx, msgs []*postrider.Message) (relay.Batch, error) {
 	b := &batch[Tx]{Engine: e, tx: tx, runs: make(map[string]string), instances: make(map[string]*instance)}
-	if err := b.lockAll(ctx, msgs); err != nil {
+	if err := protected(msgs[0], func() error { return b.lockAll(ctx, msgs) }); err != nil {
 		return nil, e.uncounted(msgs[0], err)
 	}
 	return b, nil
@@ -153,15 +153,20 @@ func (in *instance) decode() error {
 // Handle implements relay.Batch.
 func (b *batch[Tx]) Handle(ctx context.Context, m *postrider.Message) error {
 	b.last = m
-	if ofEngine(m) {
-		return b.uncounted(m, b.transact(ctx, m))
-	}
-	return b.uncounted(m, b.track(ctx, m))
+	return b.uncounted(m, protected(m, func() error {
+		if ofEngine(m) {
+			return b.transact(ctx, m)
+		}
+		return b.track(ctx, m)
+	}))
 }
 
 // End implements relay.Batch.
 func (b *batch[Tx]) End(ctx context.Context) error {
-	return b.uncounted(b.last, b.write(ctx))
+	if b.last == nil { // there was no time for any message
+		return nil
+	}
+	return b.uncounted(b.last, protected(b.last, func() error { return b.write(ctx) }))
 }
 
 // keep keeps a transition of an instance, and what it results in, to be written.

@@ -97,8 +97,9 @@ func (e *Engine[Tx]) startChild(ctx context.Context, tx Tx, t *transition, c *ma
 	child.identity.Key, child.identity.ParentRun, child.identity.ParentStep = c.Key, parent.Run, parent.Step
 	child.identity.CorrelationID, child.identity.Tenant, child.messageID = t.identity.CorrelationID, t.identity.Tenant, t.messageID
 	child.before.State.Parent = &parent
+	child.isolated = t.isolated
 	var err error
-	if child.after, child.out, err = d.Advance(e.policy(), child.before, machine.Input{Start: &machine.Start{}}); err != nil {
+	if child.after, child.out, err = d.Advance(e.policy(), child.before, machine.Input{Start: &machine.Start{}, Isolated: t.isolated}); err != nil {
 		return nil, nil, err
 	}
 	return e.insert(ctx, tx, child)

@@ -96,12 +96,5 @@ func builder[D any](a Announcement[D]) machine.Builder {
 	if a == nil {
 		return nil
 	}
-	return func(data any) (m *postrider.Message, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				err = fmt.Errorf("panic: %v", v)
-			}
-		}()
-		return a(*data.(*D))
-	}
+	return func(data any) (*postrider.Message, error) { return a(*data.(*D)) }
 }

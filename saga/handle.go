@@ -9,6 +9,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga/internal/machine"
 	"github.com/postrider/postrider/store"
 )
@@ -40,14 +41,28 @@ func (e *Engine[Tx]) handleOne(ctx context.Context, tx Tx, m *postrider.Message)
 	return err
 }
 
-// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's. A
-// timer is not dead-lettered however it fails, nor is what instances tell each other: nothing else wakes the one that waits for it.
+// vital says whether a message is not dead-lettered however it fails: a timer, or what instances tell each other. Nothing else wakes the one
+// that waits for it.
+func vital(m *postrider.Message) bool {
+	return m.Type == typeTimer || m.Type == typeEnded || m.Type == typeParent
+}
+
+// protected calls f for a message. If f panics or ends its goroutine, the call of the relay ends, which counts as an attempt: not for a
+// message that is vital.
+func protected(m *postrider.Message, f func() error) error {
+	if !vital(m) {
+		return f()
+	}
+	return protect.Call(f, func(v any, stack string) error { return &relay.PanicError{Value: v, Stack: stack} })
+}
+
+// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's, nor does
+// any of a message that is vital.
 func (e *Engine[Tx]) uncounted(m *postrider.Message, err error) error {
 	if postrider.OutcomeOf(err).Kind != postrider.Retried {
 		return err
 	}
-	repeated := m.Type != typeTimer && m.Type != typeEnded && m.Type != typeParent // or its sender is told
-	if _, ofStore := errors.AsType[storeError](err); !ofStore && repeated {
+	if _, ofStore := errors.AsType[storeError](err); !ofStore && !vital(m) { // it is repeated, or its sender is told
 		return err
 	}
 	e.cfg.Logger.Warn("saga: a message fails and is tried again", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID], "error", err)
@@ -86,7 +101,7 @@ func (b *batch[Tx]) transact(ctx context.Context, m *postrider.Message) error {
 	if v := input.Verb; v != nil {
 		t.step, t.actor, t.note = v.Step, v.Actor, v.Reason
 	}
-	input.Age = in.age()
+	input.Age, input.Isolated = in.age(), vital(m) || m.Attempt > 1
 	if input.Timer != nil && in.Kind == store.SagaChoreographed {
 		input.ReadUpTo = b.sources.readUpTo(input.Age)
 		if due := t.before.State.NeedsReading(input.Timer.ID); input.ReadUpTo < due {
@@ -134,7 +149,7 @@ func (b *batch[Tx]) prepare(ctx context.Context, in *instance, m *postrider.Mess
 
 // advance makes a transition and keeps what it results in.
 func (b *batch[Tx]) advance(ctx context.Context, in *instance, r machine.Rules, t *transition, input machine.Input) (err error) {
-	t.age = input.Age
+	t.age, t.isolated = input.Age, input.Isolated
 	t.after, t.out, err = r.Advance(b.policy(), t.before, input)
 	switch {
 	case errors.Is(err, machine.ErrInput):

@@ -28,7 +28,7 @@ type callHandler struct {
 var errCall = errors.New("the call comes first")
 
 // HandleCall is Handle for steps that call a service over the network: do and undo run outside of any transaction, and what they
-// return is recorded in one together with the answer. If the process dies in between, the call is repeated. It is given a key that is the same
+// return is recorded in one together with the answer. If the process dies in between, the call is repeated with its data. It is given a key that is the same
 // for all attempts, and another one for the undo: pass it to the service as its idempotency key, or else the call can have its effect
 // twice. An error of do is no refusal: the relay tries again, and an undo waits behind its command for that. An undo that finds a call of
 // which nobody knows how it ended, since its command is a dead letter, repeats it with its key first. Refuse says that the call
@@ -109,12 +109,12 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 			return errCall
 		}
 	}
-	if called, err := p.ask(ctx, m, asked, undo); err != nil || !called {
+	m, err := p.ask(ctx, m, asked, undo)
+	if err != nil || m == nil {
 		return err
 	}
 	key := m.Headers[headerRun] + "/" + m.Headers[headerStep]
 	var reply []byte
-	var err error
 	switch {
 	case unknown != nil:
 		reply, err = h.do(ctx, key, unknown)
@@ -139,7 +139,7 @@ func (p *Participant[Tx]) call(ctx context.Context, m *postrider.Message, h call
 	return p.call(ctx, m, h, undo)
 }
 
-// calledWith is the command of a record that says that there may have been a call, for its undo m.
+// calledWith is the command of a record that says that there may have been a call, for its undo or another attempt m.
 func (p *Participant[Tx]) calledWith(m *postrider.Message, r *store.SagaRecord) *postrider.Message {
 	command := *m
 	command.Type, command.Payload = r.CommandType, r.Command
@@ -147,8 +147,9 @@ func (p *Participant[Tx]) calledWith(m *postrider.Message, r *store.SagaRecord) 
 	return &command
 }
 
-// ask says whether a message takes a call, and records that one of a command begins.
-func (p *Participant[Tx]) ask(ctx context.Context, m *postrider.Message, h *stepHandler[Tx], undo bool) (called bool, err error) {
+// ask returns the message to make a call for, nil if it takes none, and records that one of a command begins. A call that may have been made
+// is repeated with its data, whatever those of another attempt are: they go with its key.
+func (p *Participant[Tx]) ask(ctx context.Context, m *postrider.Message, h *stepHandler[Tx], undo bool) (call *postrider.Message, err error) {
 	_, err = p.box.InTx(ctx, func(ctx context.Context, tx Tx) error {
 		b := p.newBatch(tx)
 		of := asked[Tx]{h, undo}
@@ -158,18 +159,22 @@ func (p *Participant[Tx]) ask(ctx context.Context, m *postrider.Message, h *step
 		case err == nil:
 			return b.write(ctx)
 		}
-		called = true
-		if undo {
+		call = m
+		locked := b.steps[stepOf(m)]
+		switch {
+		case undo:
+			return nil
+		case locked.State == store.SagaStepCalling:
+			call = p.calledWith(m, &locked.SagaRecord)
 			return nil
 		}
-		locked := b.steps[stepOf(m)]
 		locked.State, locked.CommandType, locked.Command, locked.changed = store.SagaStepCalling, m.Type, m.Payload, true
 		locked.SchemaVersion = cmp.Or(m.SchemaVersion, 1)
 		locked.Reply = []byte(strconv.Itoa(locked.SchemaVersion))                // for programs that do not know the other, see versionOf
 		locked.FirstSentAt, _ = time.Parse(time.RFC3339, m.Headers[headerSince]) // handle has read it
 		return b.write(ctx)
 	})
-	return called, p.uncounted(err)
+	return call, p.uncounted(err)
 }
 
 // settled records how a call ended, for the undo that has repeated it.

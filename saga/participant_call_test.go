@@ -2,6 +2,7 @@ package saga
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 type versionedCall struct {
 	*Participant[*memory.Tx]
 	calls, undos int
+	data, undone []keyed // of the calls
 	fails        error
 }
 
@@ -30,11 +32,14 @@ func newVersionedCall(t *testing.T, s *memory.Store, version int) *versionedCall
 	}
 	v := &versionedCall{Participant: p}
 	err = HandleCall(p, DefineStep[keyed, keyed]("book").WithSchemaVersion(version),
-		func(context.Context, string, postrider.Typed[keyed]) (keyed, error) {
-			v.calls++
+		func(_ context.Context, _ string, m postrider.Typed[keyed]) (keyed, error) {
+			v.calls, v.data = v.calls+1, append(v.data, m.Data)
 			return keyed{}, v.fails
 		},
-		func(context.Context, string, keyed, keyed) error { v.undos++; return nil })
+		func(_ context.Context, _ string, command, _ keyed) error {
+			v.undos, v.undone = v.undos+1, append(v.undone, command)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,5 +95,28 @@ func TestCallOfOlderVersion(t *testing.T) {
 	}
 	if err := first.send(t.Context(), "", true); err != nil || first.calls != 2 || first.undos != 1 {
 		t.Errorf("version 1: %v, after %d calls and %d undos", err, first.calls, first.undos)
+	}
+}
+
+// TestCallIsRepeatedWithItsData: a call of which nobody knows how it ended has its key and its data, also if the data of the saga have changed
+// before the next attempt. What it did is undone with them, too.
+func TestCallIsRepeatedWithItsData(t *testing.T) {
+	t.Parallel()
+	v := newVersionedCall(t, memory.New(memory.Config{}), 1)
+	v.fails = store.ErrNoTransaction // any error
+	for _, payload := range []string{`{"Key":"first"}`, `{"Key":"second"}`} {
+		if err := v.send(t.Context(), payload, false); err == nil {
+			t.Fatal("the call did not fail")
+		}
+	}
+	v.fails = nil
+	for _, undo := range []bool{false, true} {
+		if err := v.send(t.Context(), `{"Key":"third"}`, undo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := keyed{"first"}
+	if !slices.Equal(v.data, []keyed{first, first, first}) || !slices.Equal(v.undone, []keyed{first}) {
+		t.Errorf("called with %v, and undone with %v", v.data, v.undone)
 	}
 }

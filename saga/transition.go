@@ -22,6 +22,7 @@ type transition struct {
 	age           time.Duration
 	before, after machine.Instance
 	out           machine.Output
+	isolated      bool // see machine.Input; the children that it starts are, too
 	// input, step, messageID, actor and note go into the history, entries are what happened; took is how long it took to make.
 	input, step, messageID, actor, note string
 	entries                             []store.SagaEntry

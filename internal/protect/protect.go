@@ -38,15 +38,17 @@ func Call(f func() error, panicked func(value any, stack string) error) (err err
 // Here is Call on the goroutine of its caller, which runtime.Goexit ends: for short functions within a Call, whose goroutine costs more
 // than they do.
 func Here(f func() error, panicked func(value any) error) (err error) {
+	err = ErrGoexit // as in Call
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked(v)
 		}
 	}()
-	if err = f(); err != nil {
-		callMethods(err)
+	returned := f()
+	if returned != nil {
+		callMethods(returned)
 	}
-	return err
+	return returned
 }
 
 // callMethods calls the methods of an error, e.g. of a nil pointer that was returned as an error, so that they panic here or

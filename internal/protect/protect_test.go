@@ -51,3 +51,17 @@ func TestCall(t *testing.T) {
 		}
 	}
 }
+
+// TestPanicOfNil: programs whose go.mod is older than Go 1.21 panic with nil, which is no success.
+func TestPanicOfNil(t *testing.T) {
+	t.Setenv("GODEBUG", "panicnil=1")
+	unlucky := func(v any) func() error { return func() error { panic(v) } }(nil)
+	for way, err := range map[string]error{
+		"call": protect.Call(unlucky, func(any, string) error { return nil }),
+		"here": protect.Here(unlucky, func(any) error { return nil }),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", way)
+		}
+	}
+}

@@ -117,7 +117,8 @@ func definitions() map[string]saga.Definition[order] {
 		"each, one at a time": define(each(1)),
 		"await": define(request("reserve", reserve), saga.Await[order, reply]{
 			Name: "review", Signal: reviewed, Timeout: time.Hour, Received: func(o *order, _ reply) { o.Reviewed = true }}),
-		"timer": define(request("reserve", reserve), timer, request("charge", charge)),
+		"pivot and await": define(pivot(request("ship", ship)), saga.Await[order, reply]{Name: "review", Signal: reviewed, Timeout: saga.NoTimeout}),
+		"timer":           define(request("reserve", reserve), timer, request("charge", charge)),
 		"ask": define(request("reserve", reserve), saga.Ask[order]{
 			Name: "release", Question: func(o order) string { return "Release " + o.ID + "?" }, Options: []string{"yes", "no"},
 			Timeout: time.Hour, Answered: func(_ *order, a saga.Answer) error {

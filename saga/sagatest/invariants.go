@@ -97,7 +97,8 @@ func (w *world) waits(m *model) bool {
 	}
 	for _, s := range w.steps(m) {
 		st := w.inst.State.Steps[s.Path]
-		if st != nil && st.Status == machine.StepWaiting && s.Timeout == machine.NoTimeout {
+		sent := s.Kind == machine.Await && w.sent[s.Message] > 0 // its signal does not come again
+		if st != nil && st.Status == machine.StepWaiting && s.Timeout == machine.NoTimeout && !sent {
 			return true
 		}
 	}

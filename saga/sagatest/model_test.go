@@ -94,7 +94,7 @@ func (g *generator) steps(n, depth int) (out []saga.Step[order]) {
 
 func (g *generator) step(depth int) saga.Step[order] {
 	g.named++
-	name := fmt.Sprint("s", g.named)
+	name, wait := fmt.Sprint("s", g.named), []time.Duration{time.Hour, saga.NoTimeout}[g.random.IntN(2)]
 	switch kind := g.random.IntN(10); {
 	case kind < 4:
 		return g.request(name, depth)
@@ -105,13 +105,13 @@ func (g *generator) step(depth int) saga.Step[order] {
 		}
 		return l
 	case kind == 6:
-		a := saga.Await[order, reply]{Name: name, Signal: postrider.Define[reply]("signal." + name), Timeout: time.Hour}
-		if g.random.IntN(2) == 0 {
+		a := saga.Await[order, reply]{Name: name, Signal: postrider.Define[reply]("signal." + name), Timeout: wait}
+		if wait > 0 && g.random.IntN(2) == 0 {
 			a.TimedOut = func(*order) {}
 		}
 		return a
 	case kind == 7:
-		return saga.Ask[order]{Name: name, Question: func(order) string { return "?" }, Options: []string{"yes", "no"}, Timeout: time.Hour,
+		return saga.Ask[order]{Name: name, Question: func(order) string { return "?" }, Options: []string{"yes", "no"}, Timeout: wait,
 			Answered: func(_ *order, a saga.Answer) error {
 				if a.Option == "no" {
 					return saga.Refuse("no", nil)

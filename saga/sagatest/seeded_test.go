@@ -197,7 +197,7 @@ func seeds() map[string]seed {
 		},
 		"signal lost when early": {
 			steps: []saga.Step[order]{local("book"), saga.Await[order, reply]{Name: "review", Signal: reviewed, Timeout: saga.NoTimeout}},
-			want:  "no end can be reached", moves: 3,
+			want:  "waits for nothing", moves: 4,
 			plant: func(m *model) {
 				after(m, func(_ machine.Instance, _ machine.Input, in *machine.Instance, _ *machine.Output) {
 					in.State.Signals = nil

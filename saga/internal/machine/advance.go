@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/protect"
 )
 
@@ -20,9 +21,10 @@ var ErrInput = errors.New("the input cannot be applied")
 // transition is one call of Definition.Advance.
 type transition struct {
 	advance
-	d     *Definition // as the instance runs it
-	root  scope       // the data of the instance
-	items map[*Item]*scope
+	d        *Definition // as the instance runs it
+	root     scope       // the data of the instance
+	items    map[*Item]*scope
+	isolated bool // see Input.Isolated
 }
 
 // Advance returns the instance after an input, and what is to be done. It changes nothing that it is given. The revision rises
@@ -35,7 +37,9 @@ func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Outp
 			return in, out, nil
 		}
 	}
-	t := &transition{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, d: d.For(&in.State), items: make(map[*Item]*scope)}
+	t := &transition{
+		advance: advance{p: p, in: &in, s: &in.State, age: max(input.Age, 0)}, d: d.For(&in.State), items: make(map[*Item]*scope), isolated: input.Isolated,
+	}
 	t.root = scope{ItemCodec: ItemCodec{d.Decode, d.Encode}, json: &in.Data}
 	var err error
 	if t.root.data, err = d.Decode(in.Data); err != nil {
@@ -107,22 +111,20 @@ func (t *transition) end(status Status, announce Builder) {
 		if st.Status == StepStuck {
 			return
 		}
-		m, err := announce(t.root.value())
-		if err == nil && m != nil {
-			err = t.check(m)
-		}
-		if err != nil {
+		var m *postrider.Message
+		if err := t.protected(func() (err error) {
+			if m, err = announce(t.root.value()); err == nil && m != nil {
+				err = t.check(m)
+			}
+			return err
+		}); err != nil {
 			t.stuck(endPath, st, fmt.Sprintf("announce the end: %v", err))
 			return
 		}
 		st.Status = StepDone
 		t.out.Announcement = m
 	}
-	t.s.Ended, t.s.Deadline, t.s.Timer.At = status, 0, 0
-	for _, st := range t.s.Steps {
-		st.Due = 0
-	}
-	t.event(string(status), "", "")
+	t.ended(status)
 	t.answerParent()
 }
 
@@ -159,11 +161,22 @@ func (d *Definition) passed(state *State) bool {
 	return false
 }
 
+// errPanic: a function of the definition panicked.
+var errPanic = errors.New("panic")
+
+// protected calls a function of the definition, and turns a panic into an error.
+func (t *transition) protected(f func() error) error {
+	if t.isolated {
+		return protect.Call(f, func(v any, _ string) error { return fmt.Errorf("%w: %v", errPanic, v) })
+	}
+	return protect.Here(f, func(v any) error { return fmt.Errorf("%w: %v", errPanic, v) })
+}
+
 // guarded calls a function of the definition. If it panics or fails, the data are as before and the step is stuck. It reports
 // whether the call succeeded.
 func (t *transition) guarded(s *Step, st *StepState, what string, call func(data any) error) bool {
 	sc := t.scope(s)
-	err := protect.Here(func() error { return call(sc.value()) }, func(v any) error { return fmt.Errorf("panic: %v", v) })
+	err := t.protected(func() error { return call(sc.value()) })
 	if err == nil {
 		return true
 	}

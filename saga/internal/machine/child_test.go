@@ -155,3 +155,37 @@ func (d *Definition) operateOn(in Instance, kind VerbKind) (Output, error) {
 	_, out, err := d.Advance(testPolicy, in, says(kind, ""))
 	return out, err
 }
+
+// TestWordOfAnOperator: a child past the pivot was abandoned, so nobody can confirm what an operator says about its step. What the operator
+// says again holds.
+func TestWordOfAnOperator(t *testing.T) {
+	t.Parallel()
+	d := saga(t, pivotal(requested("ship")), started(saga(t, requested("charge"))), requested("mail"))
+	stuck := after(t, d, `{}`, answer("ship", OutcomeDone), answer("pay", OutcomeNoRecord))
+	for _, first := range []VerbKind{VerbDone, VerbSkip} {
+		in := next(t, d, stuck, says(first, "pay"))
+		if st := in.State.Steps["pay"]; st.Status != StepUndoing {
+			t.Fatalf("after the first %s, the step is %+v, want its undo sent", first, st)
+		}
+		in = next(t, d, in, answer("pay", OutcomeNoRecord))
+		for verb, want := range map[VerbKind]StepStatus{VerbDone: StepDone, VerbSkip: StepSkipped} {
+			decided := next(t, d, in, says(verb, "pay"))
+			st := decided.State.Steps["pay"]
+			if st.Status != want || st.Owed != (verb == VerbDone) || !slices.Equal(decided.State.Waiting(), []string{"mail"}) {
+				t.Errorf("%s, then %s: the step is %+v and the instance waits for %q", first, verb, st, decided.State.Waiting())
+				continue
+			}
+			back := next(t, d, decided, says(VerbCompensate, ""))
+			back = next(t, d, back, answer("mail", OutcomeUndone))
+			if st := back.State.Steps["pay"]; (st.Status == StepStuck) != (verb == VerbDone) {
+				t.Errorf("%s, then %s: turned back, the step is %+v", first, verb, st)
+			}
+		}
+		patched := says(VerbDone, "pay")
+		patched.Verb.Patch = json.RawMessage(`7`)
+		refused, out, err := d.Advance(testPolicy, in, patched)
+		if st := refused.State.Steps["pay"]; err != nil || out.Refused == "" || !st.Owed || st.Status != StepStuck {
+			t.Errorf("a patch that is no object: %+v (%v), and the step is %+v", out, err, st)
+		}
+	}
+}

@@ -126,11 +126,8 @@ func (t *tracking) finished() bool {
 
 // end ends the instance.
 func (t *tracking) end(status Status) {
-	t.s.Ended, t.s.Deadline, t.s.EndedAt, t.s.Timer.At = status, 0, t.age, 0
-	for _, st := range t.s.Steps {
-		st.Due = 0
-	}
-	t.event(string(status), "", "")
+	t.ended(status)
+	t.s.EndedAt = t.age
 	t.announce(t.c.OnEnded)
 }
 

@@ -28,7 +28,7 @@ type tracking struct {
 // Advance returns an instance after an input, and what is to be done, as Definition.Advance does.
 func (c *Contract) Advance(p Policy, in Instance, input Input) (Instance, Output, error) {
 	in.State = in.State.clone()
-	t := &tracking{advance: advance{p: p, in: &in, s: &in.State, age: input.Age}, c: c, readUpTo: input.ReadUpTo, process: input.Process}
+	t := &tracking{advance: advance{p: p, in: &in, s: &in.State, age: max(input.Age, 0)}, c: c, readUpTo: input.ReadUpTo, process: input.Process}
 	if len(in.Data) > 0 {
 		if err := json.Unmarshal(in.Data, &t.data); err != nil {
 			return in, Output{}, fmt.Errorf("decode the events of instance %s: %w", in.ID, err)

@@ -74,16 +74,21 @@ func (t *transition) stepVerb(v *Verb, st *StepState) {
 		return
 	}
 	open := st.Status == StepWaiting || st.Status == StepUnknown || st.Status == StepStuck
+	unconfirmed := st.unconfirmed() && !t.s.Back // what the operator says again holds
 	switch v.Kind {
 	case VerbDone:
-		if t.s.Back || !open || st.Skip || st.ByHand {
+		if t.s.Back || !open || (st.Skip || st.ByHand) && !unconfirmed {
 			t.refuse("step %s is %s and the instance is %s; only a step that is waited for can be done by hand", v.Step, st.Status, t.s.Status())
 			return
 		}
 		if len(v.Patch) == 0 || t.patch(v, t.scope(s)) {
+			st.Owed, st.Skip = st.Owed && !unconfirmed, false
 			t.doneByHand(s, st)
 		}
 	case VerbSkip:
+		if unconfirmed {
+			st.Owed, st.ByHand = false, false
+		}
 		t.skip(s.Path, st, open, func() { t.sendUndo(s, st) })
 	default:
 		t.answer(s, st, v)

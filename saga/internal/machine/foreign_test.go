@@ -206,3 +206,23 @@ func TestSignalIsNotLost(t *testing.T) {
 		t.Errorf("after the retry, the instance is %s and waits for %q", in.State.Status(), in.State.Waiting())
 	}
 }
+
+// TestSignalWhileThePivotIsUnknown: an instance that turned back can turn forward again, and its step takes the signal that arrived in between.
+func TestSignalWhileThePivotIsUnknown(t *testing.T) {
+	t.Parallel()
+	read := func(any, []byte) error { return nil }
+	d := saga(t, pivotal(requested("charge")), &Step{Kind: Await, Name: "delivered", Message: "delivered", Timeout: NoTimeout, Done: read})
+	signal := func(id string) Input { return Input{Signal: &Signal{ID: id, Type: "delivered"}} }
+	for name, turn := range map[string]Input{"cancelled": says(VerbCancel, ""), "timed out": fires(after(t, d, `{}`))} {
+		in := after(t, d, `{}`, turn, signal("s"))
+		if done := next(t, d, in, answer("charge", OutcomeCannotUndo)); done.State.Status() != Completed {
+			t.Errorf("%s: after the pivot is done, the instance is %s and waits for %q", name, done.State.Status(), done.State.Waiting())
+		}
+		if undone := next(t, d, in, answer("charge", OutcomeUndone)); undone.State.Status() != Compensated {
+			t.Errorf("%s: after the pivot is undone, the instance is %s", name, undone.State.Status())
+		}
+		if _, _, err := d.Advance(testPolicy, next(t, d, in, signal("s2")), signal("s3")); !errors.Is(err, ErrInput) {
+			t.Errorf("%s: it keeps more than %d signals (%v)", name, testPolicy.MaxSignals, err)
+		}
+	}
+}

@@ -1,9 +1,12 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/postrider/postrider/internal/protect"
 )
 
 // run runs a sequence of steps as far as it goes. It reports whether all of them are finished.
@@ -151,7 +154,8 @@ func (t *transition) choose(s *Step, st *StepState) {
 	t.event("step.skipped", s.Path, "no case applies")
 }
 
-// signal gives a signal to the step that waits for it, or keeps it for the step that will.
+// signal gives a signal to the step that waits for it, or keeps it for the step that will: also in an instance that turned back, since it turns
+// forward again if its pivot is done.
 func (t *transition) signal(sig Signal) error {
 	for _, known := range t.s.Signals {
 		if known.ID == sig.ID {
@@ -172,9 +176,9 @@ func (t *transition) signal(sig Signal) error {
 	switch {
 	case s == nil:
 		return fmt.Errorf("%w: saga %s v%d awaits no %s", ErrInput, t.d.Name, t.d.Version, sig.Type)
-	case t.s.Ended != "" || t.s.Back || t.s.Steps[s.Path].finished():
+	case t.s.Ended != "" || t.s.Steps[s.Path].finished():
 		t.event("late", s.Path, "signal "+sig.ID)
-	case t.s.Steps[s.Path] != nil && t.s.Steps[s.Path].Status == StepWaiting:
+	case !t.s.Back && t.s.Steps[s.Path] != nil && t.s.Steps[s.Path].Status == StepWaiting:
 		return t.take(s, t.s.Steps[s.Path], sig)
 	case t.p.MaxState > 0 && t.early()+len(sig.Payload) > t.p.MaxState:
 		return fmt.Errorf("%w: instance %s keeps early signals of %d bytes already", ErrInput, t.in.ID, t.early())
@@ -227,21 +231,19 @@ func (t *transition) take(s *Step, st *StepState, sig Signal) error {
 }
 
 // try says whether a payload can be decoded, without changing the data.
-func (t *transition) try(s *Step, payload []byte) (err error) {
-	defer func() {
-		if recover() != nil { // found again, and reported, when the payload is applied
-			err = nil
-		}
-	}()
+func (t *transition) try(s *Step, payload []byte) error {
 	if s.Done == nil {
 		return nil
 	}
-	sc := t.scope(s)
-	scratch, err := sc.Decode(*sc.json)
-	if err == nil {
-		err = s.Done(scratch, payload)
-	}
-	if err != nil {
+	err := t.protected(func() error {
+		sc := t.scope(s)
+		scratch, err := sc.Decode(*sc.json)
+		if err == nil {
+			err = s.Done(scratch, payload)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, errPanic) && !errors.Is(err, protect.ErrGoexit) { // that is found again, and reported, when the payload is applied
 		return fmt.Errorf("%w: step %s: %w", ErrInput, s.Path, err)
 	}
 	return nil

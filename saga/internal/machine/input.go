@@ -9,8 +9,11 @@ import (
 
 // Input is what a transition handles. Exactly one of the pointers is set.
 type Input struct {
-	// Age is how long ago the instance started.
+	// Age is how long ago the instance started, by the clock of the database: below zero if that was set back, which counts as zero.
 	Age time.Duration
+	// Isolated: functions of the definition run on goroutines of their own, so that one that ends its goroutine (runtime.Goexit) leaves a
+	// step that is stuck. Otherwise it ends the goroutine of Advance.
+	Isolated bool
 	// ReadUpTo is the age up to which the sources of a contract have been read: no later timeout is decided.
 	ReadUpTo time.Duration
 	// Event is one of a contract, Process the business process that it belongs to.

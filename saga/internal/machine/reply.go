@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // reply handles what a participant, or the engine for a local step, says about a step.
@@ -130,10 +131,19 @@ func (t *transition) answered(s *Step, st *StepState, r *Reply) {
 	case OutcomeFailed:
 		t.failed(s, st, r.Refusal)
 	case OutcomeNoRecord:
-		t.stuck(s.Path, st, "nobody knows whether it happened: "+r.Refusal.Text)
+		t.stuck(s.Path, st, nobodyKnows+r.Refusal.Text)
 	default: // of an undo
 		t.undoReply(s, st, r)
 	}
+}
+
+// nobodyKnows begins the reason why a step is stuck whose participant has no record of it.
+const nobodyKnows = "nobody knows whether it happened: "
+
+// unconfirmed says whether the participant of a step that an operator did or skipped has answered the undo that it has no record, so that
+// nobody can confirm what the operator says.
+func (s *StepState) unconfirmed() bool {
+	return s.Status == StepStuck && (s.ByHand || s.Skip) && strings.HasPrefix(s.Reason, nobodyKnows)
 }
 
 // done applies the reply of a step that was done.
@@ -224,7 +234,7 @@ func (t *transition) undoReply(s *Step, st *StepState, r *Reply) {
 	case OutcomeCannotUndo:
 		t.cannotUndo(s, st, r)
 	case OutcomeNoRecord:
-		t.stuck(s.Path, st, "nobody knows whether it happened: "+r.Refusal.Text)
+		t.stuck(s.Path, st, nobodyKnows+r.Refusal.Text)
 	case OutcomeFailed:
 		t.event("attempt.failed", s.Path, r.Refusal.Text)
 		t.undoAgain(s, st, t.backoff(s.Path, st.Attempt), r.Refusal.Text)

@@ -27,6 +27,15 @@ func (t *advance) stuck(path string, st *StepState, reason string) {
 	t.event("step.stuck", path, reason)
 }
 
+// ended records the end. Nothing is due any more, nor paused: if the instance is turned back later, it begins at once.
+func (t *advance) ended(status Status) {
+	t.s.Ended, t.s.Deadline, t.s.Timer.At, t.s.Paused, t.s.PausedAt = status, 0, 0, false, 0
+	for _, st := range t.s.Steps {
+		st.Due = 0
+	}
+	t.event(string(status), "", "")
+}
+
 // check says whether a message that the definition makes can be published.
 func (t *advance) check(m *postrider.Message) error {
 	if t.p.Check == nil {

@@ -189,7 +189,7 @@ func (t *advance) resume() {
 		t.refuse("the instance is not paused")
 		return
 	}
-	by := t.age - t.s.PausedAt
+	by := max(t.age-t.s.PausedAt, 0) // the clock may have been set back
 	for _, st := range t.s.Steps {
 		if st.Due > 0 {
 			st.Due += by

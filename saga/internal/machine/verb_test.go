@@ -203,3 +203,25 @@ func TestTimesStandStillDuringAPause(t *testing.T) {
 		}
 	}
 }
+
+// TestEndEndsThePause: an instance that an operator completed while it was paused can be turned back later, and then nothing stands still.
+func TestEndEndsThePause(t *testing.T) {
+	t.Parallel()
+	d := saga(t, requested("reserve"), requested("charge"))
+	in := Instance{ID: "child", Run: "run", Data: json.RawMessage(`{}`), State: State{Token: "token", Parent: &Parent{ID: "42", Step: "pay"}}}
+	for _, input := range []Input{
+		{Start: &Start{}}, answer("reserve", OutcomeDone), answer("charge", OutcomeNoRecord), says(VerbPause, ""), says(VerbComplete, ""), wants(WishUndo),
+	} {
+		in = next(t, d, in, input)
+	}
+	if got := in.State.Steps["charge"].Status; got != StepUndoing {
+		t.Errorf("a child that its parent turns back: charge is %s, want its undo sent", got)
+	}
+
+	r := begin(t, shop(t, func(c *Contract) { c.CancelWithin, c.Events[3].NoUndo = 3*time.Hour, true }))
+	r.sees("reserved", "charged", "confirmed").fires().is(Stuck) // without its start
+	r.says(VerbPause, "").says(VerbComplete, "").is(Completed).says(VerbCancel, "").is(Compensating)
+	if len(r.sent()) == 0 {
+		t.Errorf("an instance of a contract that is cancelled sends nothing: %s", r.events())
+	}
+}
