@@ -221,6 +221,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
 		Policies: c.Policies, Gate: c.Gate,
+		AttemptTimeout: -1, // the consumer's bounds each call of a handler, of which a retry can have several
 	}
 }
 
