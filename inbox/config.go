@@ -127,8 +127,8 @@ type VersionGuard struct {
 	// messages with a lower version are skipped.
 	FromOne bool
 	// WaitFor is how long a message may wait for missing earlier versions. Its key is held meanwhile; a missing version
-	// is processed first when it arrives. After WaitFor the message is dead-lettered. Default: 1 minute; negative: a gap
-	// is a failed attempt like any other.
+	// is processed first when it arrives. After WaitFor the message is dead-lettered, unless the version came and its handler waits for
+	// something (postrider.Unavailable, Snooze). Default: 1 minute; negative: a gap is a failed attempt like any other.
 	WaitFor time.Duration
 }
 

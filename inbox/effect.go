@@ -141,8 +141,14 @@ func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message)
 		if !errors.Is(err, ErrGap) {
 			return err
 		}
-		earlier := c.parkedBefore(ctx, m)
-		if earlier == nil || c.processOne(ctx, earlier) != nil {
+		earlier, failed := c.parkedBefore(ctx, m)
+		if earlier != nil {
+			failed = c.processOne(ctx, earlier)
+		}
+		switch o := postrider.OutcomeOf(failed); {
+		case o.Kind == postrider.Snoozed, o.Kind == postrider.BrokerUnavailable: // the version is not missing
+			return postrider.UnavailableFor(o.After, fmt.Errorf("%w; an earlier version is parked, and waits: %v", ErrGap, failed))
+		case earlier == nil, failed != nil:
 			return err
 		}
 	}
@@ -152,10 +158,13 @@ func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message)
 const gapSearch = 1_000
 
 // parkedBefore returns the parked message of the same key with the lowest version, if that is below m's.
-func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *postrider.Message {
+func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) (*postrider.Message, error) {
 	_, parked, err := held.New(c.store).ShowHeld(ctx, c.cfg.Name, m.Key, gapSearch)
+	if errors.Is(err, store.ErrNotHeld) { // an operator has released the key
+		return nil, nil
+	}
 	if err != nil {
-		return nil // the next attempt will find it
+		return nil, postrider.Unavailable(fmt.Errorf("look for earlier versions: %w", err))
 	}
 	var earliest *postrider.Message
 	for i := range parked {
@@ -166,7 +175,7 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 			earliest = p
 		}
 	}
-	return earliest
+	return earliest, nil
 }
 
 // processOne removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
