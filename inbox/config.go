@@ -95,7 +95,8 @@ type ConsumerConfig struct {
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 
-	// LeaseTTL is the TTL of the leases by which processes share parked messages and the partitions of a log. Default: 15 s.
+	// LeaseTTL is the TTL of the leases by which processes share parked messages and the partitions of a log. It also bounds each call of
+	// the database outside handlers: a transaction whose call takes longer is run again. Default: 15 s.
 	LeaseTTL time.Duration
 	// StopTimeout is how long Run waits for running transactions when its context ends, before it cancels them. Default:
 	// 30 s.

@@ -81,7 +81,7 @@ package inbox
 //	handlers                    handle handle_batch replays
 //	beginning and ending        consumer background catchup
 //	receiving                   receive queue gate source
-//	processing                  process transact open deliver effect size
+//	processing                  process transact open store_timer deliver effect size
 //	parked and dead letters     failed storable
 //	a log without a group       log_source log_open log_load log_run log_session log_anchors log_silent
 //	expired IDs                 expire

@@ -287,7 +287,7 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 // store stores a position under the lease, together with that in the whole log if it has just been divided.
 func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration, divided *store.LogPosition) error {
 	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse || now.Shared, open
-	err := r.inTx(ctx, func(tx Tx) error {
+	err := r.inTx(ctx, func(ctx context.Context, tx Tx) error {
 		if err := r.checkWhole(ctx, tx, p, divided); err != nil {
 			return err
 		}
@@ -317,12 +317,14 @@ func (r *logRun[Tx]) checkWhole(ctx context.Context, tx Tx, p store.LogPosition,
 }
 
 // inTx runs f in a transaction under the lease.
-func (r *logRun[Tx]) inTx(ctx context.Context, f func(tx Tx) error) error {
+func (r *logRun[Tx]) inTx(ctx context.Context, f func(ctx context.Context, tx Tx) error) error {
+	ctx, cancel := r.src.c.storeContext(ctx)
+	defer cancel()
 	tx, err := beginLimited(ctx, r.src.c.store)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	if err := f(tx); err != nil {
+	if err := f(ctx, tx); err != nil {
 		return errors.Join(err, r.src.c.rollback(tx))
 	}
 	return r.src.c.commitUnder(ctx, tx, r.lease)

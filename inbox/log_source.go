@@ -64,7 +64,9 @@ func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], e
 
 // start lists the partitions once and begins to follow the leases.
 func (s *logSource[Tx]) start(ctx context.Context) error {
-	n, err := s.c.store.Partitions(ctx)
+	bounded, cancel := s.c.storeContext(ctx)
+	defer cancel()
+	n, err := s.c.store.Partitions(bounded)
 	if err != nil {
 		return postrider.Unavailable(fmt.Errorf("read the number of partitions: %w", err))
 	}

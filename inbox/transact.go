@@ -30,6 +30,7 @@ type transaction[Tx any] struct {
 	failed  []store.ParkRequest // messages to park or dead-letter, in the order of receipt
 	held    map[string]bool     // keys that are held, or will be
 	how     sharing
+	timer   *storeTimer
 	begun   time.Time
 	done    int   // messages processed so far
 	effect  bool  // a handler has run
@@ -85,19 +86,22 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		ctx = own
 	}
 	var published signals.After
-	ctx = published.Within(ctx)
-	t := &transaction[Tx]{Consumer: c, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
+	timer, ctx := c.timed(published.Within(ctx))
+	defer timer.end()
+	t := &transaction[Tx]{Consumer: c, how: how, timer: timer, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
 	fresh, err := t.begin(ctx, batch)
 	if err != nil {
-		return result{err: err}
+		return result{err: errors.Join(err, timer.cause())}
 	}
 	t.begun = time.Now()
 	defer func() {
 		if res.err != nil {
-			res.err = errors.Join(res.err, c.rollback(t.tx))
+			res.err = errors.Join(res.err, timer.cause(), c.rollback(t.tx))
 		}
 	}()
+	timer.pause()
 	err = t.deliverAll(ctx, fresh)
+	timer.resume()
 	if t.done > 0 {
 		c.size.slow.Store(time.Since(t.begun) > time.Duration(t.done)*slowHandler)
 	}
@@ -116,7 +120,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	if err := c.commit(ctx, t.tx, batch[0].session); err != nil {
 		res = result{err: fmt.Errorf("commit: %w", err)}
-		if t.effect && how == alone { // of several messages, each is tried alone to find the cause
+		if t.effect && how == alone && ctx.Err() == nil { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
 		}
 		return res
