@@ -279,7 +279,7 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	}
 	r.noteUnmatched(now)
 	if time.Since(r.reportedAt) >= reportEvery {
-		r.report()
+		r.report(ctx)
 	}
 	return nil
 }
@@ -350,6 +350,6 @@ func (r *logRun[Tx]) stop(ctx context.Context) {
 	if at, _, _ := session.progress(); r.position.Partition != "" && at.Offset > r.position.Offset {
 		_ = r.move(ctx, session) // otherwise what was processed since is read again
 	}
-	r.report()
+	r.report(ctx)
 	session.lose()
 }

@@ -65,13 +65,13 @@ func TestPositionsAreReportedAgain(t *testing.T) {
 		log := &reportingLog{}
 		r := &logRun[any]{src: &logSource[any]{c: &Consumer[any]{}, log: log}, ctx: t.Context(), position: store.LogPosition{Offset: 7}}
 		for range 10 {
-			r.report()
+			r.report(t.Context())
 		}
 		if log.told != 1 {
 			t.Errorf("the broker was told %d times, want once", log.told)
 		}
 		time.Sleep(reportAgain)
-		if r.report(); log.told != 2 {
+		if r.report(t.Context()); log.told != 2 {
 			t.Errorf("the broker was told %d times, want again after %s", log.told, reportAgain)
 		}
 	})
