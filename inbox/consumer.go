@@ -48,10 +48,11 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
-	running      int    // messages in transactions
-	received     uint64 // messages so far
-	sized        int64  // bytes so far
-	storeFails   int    // consecutive transactions that the store failed to begin or commit
+	running      int            // messages in transactions
+	received     uint64         // messages so far
+	sized        int64          // bytes so far
+	storeFails   int            // consecutive transactions that the store failed to begin or commit
+	spared       map[string]int // see spares
 	stats        Stats
 
 	failures  attempt.LogLimit
@@ -118,6 +119,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		batches: make(map[string]*batchHandler[Tx]),
 		settler: settler, cfg: cfg, in: in, store: in.store, batcher: batcherOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
+		spared: make(map[string]int),
 	}
 	c.size.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)

@@ -127,7 +127,7 @@ func (c *Consumer[Tx]) version(ctx context.Context, tx Tx, m *postrider.Message)
 	defer cancel()
 	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)
 	if err != nil {
-		return 0, fmt.Errorf("read the version of %s: %w", m.Key, err)
+		return 0, &storeError{fmt.Errorf("read the version of %s: %w", m.Key, err)}
 	}
 	return last, nil
 }
@@ -137,7 +137,7 @@ func (c *Consumer[Tx]) setVersion(ctx context.Context, tx Tx, m *postrider.Messa
 	ctx, cancel := c.storeContext(ctx)
 	defer cancel()
 	if err := c.store.SetVersion(ctx, tx, c.cfg.Name, m.Key, m.AggregateVersion); err != nil {
-		return fmt.Errorf("note the version of %s: %w", m.Key, err)
+		return &storeError{fmt.Errorf("note the version of %s: %w", m.Key, err)}
 	}
 	return nil
 }
@@ -210,18 +210,21 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	}
 	tx, err := beginLimited(txCtx, c.store)
 	if err != nil {
-		return postrider.Unavailable(timer.outcome(fmt.Errorf("begin: %w", err)))
+		return postrider.Unavailable(fmt.Errorf("begin: %w", errors.Join(err, timer.cause())))
 	}
 	var published signals.After
 	ended, err := c.takeAndHandle(published.Within(within), timer, tx, m)
 	if err != nil {
-		return timer.outcome(errors.Join(err, c.rollback(tx)))
+		return c.retryFailed(m, timer, err, c.rollback(tx))
 	}
 	if err := c.commitRetry(within, tx); err != nil {
-		return c.afterCommitFailed(ctx, m, timer.outcome(errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx))))
+		return c.afterCommitFailed(ctx, m, c.retryFailed(m, timer, &storeError{fmt.Errorf("commit: %w", err)}, c.rollback(tx)))
 	}
 	published.Wake()
-	c.updateStats(func(s *Stats) { s.count(ended) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.count(ended)
+	delete(c.spared, m.ID)
 	return nil
 }
 

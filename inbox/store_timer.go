@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/postrider/postrider"
 )
 
 // A connection that dies without a word answers when TCP gives up, after many minutes. Until then, whoever waits for it would do
@@ -50,14 +48,6 @@ func (t *storeTimer) cause() error {
 		return err
 	}
 	return nil
-}
-
-// outcome returns the outcome of a retry that failed with an error: no attempt if the database did not answer.
-func (t *storeTimer) outcome(err error) error {
-	if cause := t.cause(); cause != nil {
-		return postrider.Unavailable(errors.Join(err, cause))
-	}
-	return err
 }
 
 // storeContext returns a context for calls of the store without a handler.

@@ -17,7 +17,9 @@ type result struct {
 	// err is why it was not committed, or may not have been. failed, if not nil, is the part of err that is attributed to
 	// the batch's only message: its handler's error, or that of the commit of its changes.
 	err, failed error
-	ends        map[*item]end
+	// ofDatabase: failed seems to be the fault of the database.
+	ofDatabase bool
+	ends       map[*item]end
 	// cut, if positive, is how many messages there was time for; nothing was committed.
 	cut int
 }
@@ -96,7 +98,9 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	t.begun = time.Now()
 	defer func() {
 		if res.err != nil {
-			res.err = errors.Join(res.err, timer.cause(), c.rollback(t.tx))
+			undone := c.rollback(t.tx)
+			res.ofDatabase = c.ofDatabase(res.failed, undone)
+			res.err = errors.Join(res.err, timer.cause(), undone)
 		}
 	}()
 	timer.pause()
@@ -119,7 +123,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		return result{err: err}
 	}
 	if err := c.commit(ctx, t.tx, batch[0].session); err != nil {
-		res = result{err: fmt.Errorf("commit: %w", err)}
+		res = result{err: &storeError{fmt.Errorf("commit: %w", err)}}
 		if t.effect && how == alone && ctx.Err() == nil { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
 		}

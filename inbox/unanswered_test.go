@@ -108,18 +108,20 @@ func TestDatabaseThatDoesNotAnswerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"Begin", "Claim", "Savepoint", "Version", "Park", "Take", "MovePosition", "Commit", "CommitSettled"} {
 		for _, asLog := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, as a log %v", op, asLog), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { noAnswer(t, op, asLog) })
-			})
+			for _, batch := range []int{1, 4} {
+				t.Run(fmt.Sprintf("%s, as a log %v, batches of %d", op, asLog, batch), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) { noAnswer(t, op, asLog, batch) })
+				})
+			}
 		}
 	}
 }
 
-func noAnswer(t *testing.T, op string, asLog bool) {
+func noAnswer(t *testing.T, op string, asLog bool, batch int) {
 	const workers, messages = 2, 20
 	s, b := &silentStore{Store: memory.New(memory.Config{}), op: op}, newBroker(t)
-	cfg := inbox.ConsumerConfig{Concurrency: workers, RetryConcurrency: workers, Batch: 4, Versions: &inbox.VersionGuard{}}
+	cfg := inbox.ConsumerConfig{Concurrency: workers, RetryConcurrency: workers, Batch: batch, Versions: &inbox.VersionGuard{}}
 	handler := func(ctx context.Context, _ *memory.Tx, m *postrider.Message) error {
 		time.Sleep(20 * time.Second) // longer than the store may take
 		if m.Attempt == 1 && m.ID == "fails" {
