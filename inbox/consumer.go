@@ -134,7 +134,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		if c.log, err = newLogSource(c, log); err != nil {
 			return nil, err
 		}
-		parked = watchedStore[Tx]{parkedStore{in.store}, c.log}
+		parked = watched(in.store, c.log)
 	}
 	if c.retries, err = relay.New(parked, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)

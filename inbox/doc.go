@@ -84,6 +84,6 @@ package inbox
 //	receiving                   receive queue gate source
 //	processing                  process transact open store_timer spare deliver effect size
 //	parked and dead letters     failed storable
-//	a log without a group       log_source log_open log_load log_run log_session log_anchors log_silent
+//	a log without a group       log_source log_leases log_open log_load log_run log_session log_anchors log_silent
 //	expired IDs                 expire
 //	logs and observers          logging observer
