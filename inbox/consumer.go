@@ -169,8 +169,10 @@ func (c *Consumer[Tx]) Name() string { return c.cfg.Name }
 // OnDead returns what happens to a key after its blocking message is dead-lettered, see ConsumerConfig.OnDead.
 func (c *Consumer[Tx]) OnDead() relay.OnDead { return c.cfg.OnDead }
 
-// Connected reports whether the last attempt to read from the broker succeeded.
-func (c *Consumer[Tx]) Connected() bool { return c.connected.Load() }
+// Connected reports whether the last attempt to read from the broker succeeded; of a log, that to read any partition.
+func (c *Consumer[Tx]) Connected() bool {
+	return c.connected.Load() && (c.log == nil || c.log.connected())
+}
 
 // Stats returns the counters. It is safe for concurrent use, and costs a copy.
 func (c *Consumer[Tx]) Stats() Stats {

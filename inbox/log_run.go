@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -37,6 +38,7 @@ type logRun[Tx any] struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	done  chan struct{}
+	away  atomic.Bool // the broker did not let it read when it tried last
 
 	mu      sync.Mutex
 	session *logSession
@@ -72,6 +74,9 @@ func (r *logRun[Tx]) loop(follow func() error) {
 			continue
 		case time.Since(began) > sourceRetryMax: // it has worked
 			failures = 0
+		}
+		if postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
+			r.away.Store(true)
 		}
 		if failures++; failures == 1 {
 			r.logEnd(err)
@@ -136,6 +141,7 @@ func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
 			failures = 0
 		}
 		if err != nil {
+			r.away.Store(true)
 			r.src.unreadable(r.part.Name, err)
 		}
 	}
@@ -160,6 +166,7 @@ func (r *logRun[Tx]) readOn(ctx context.Context, session *logSession) (read bool
 	if session.skip(now) {
 		return true, nil // the next reader begins after what was removed
 	}
+	r.away.Store(false) // a log without new messages has nothing to read
 	return r.pass(ctx, session, reader)
 }
 

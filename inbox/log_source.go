@@ -45,7 +45,8 @@ type logSource[Tx any] struct {
 	held       map[int]string // tokens by partition
 	parts      []postrider.LogPartition
 	runs       map[string]*logRun[Tx] // by partition of the log
-	failing    map[string]bool        // partitions of the log that cannot be read
+	failing    map[string]bool        // partitions of the log that have a run and cannot be read
+	unlisted   bool                   // the partitions could not be listed when that was tried last
 }
 
 var _ postrider.Subscription = (*logSource[any])(nil)
@@ -107,16 +108,16 @@ func (s *logSource[Tx]) follow() {
 // list notes which partitions the log has, and ends the runs of others.
 func (s *logSource[Tx]) list() {
 	parts, err := s.log.Partitions(s.ctx)
-	if err != nil {
-		return // it is tried again
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.unlisted = err != nil; err != nil {
+		return // it is tried again
+	}
 	s.parts = parts
 	for name, run := range s.runs {
 		if !slices.ContainsFunc(parts, func(p postrider.LogPartition) bool { return p.Name == name }) {
 			run.abandon()
-			delete(s.runs, name)
+			s.forget(name)
 		}
 	}
 }
@@ -174,8 +175,26 @@ func (s *logSource[Tx]) lapsed() {
 			continue
 		}
 		run.abandon()
-		delete(s.runs, name)
+		s.forget(name)
 	}
+}
+
+// forget removes a run that ends. It needs s.mu.
+func (s *logSource[Tx]) forget(name string) {
+	delete(s.runs, name)
+	delete(s.failing, name)
+}
+
+// connected reports whether the broker lets this process read a partition; one that reads none asks for the list of them.
+func (s *logSource[Tx]) connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, run := range s.runs {
+		if !run.away.Load() {
+			return true
+		}
+	}
+	return len(s.runs) == 0 && !s.unlisted
 }
 
 // abandon ends a run at once.
@@ -208,7 +227,7 @@ func (s *logSource[Tx]) release(ctx context.Context, leases []store.LeaseRef) {
 		for name, run := range s.runs {
 			if run.lease == l {
 				leaving = append(leaving, run)
-				delete(s.runs, name)
+				s.forget(name)
 			}
 		}
 	}
