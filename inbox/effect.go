@@ -264,7 +264,7 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, timer *storeTimer, tx 
 		return err
 	})
 	if err == nil {
-		err = ctx.Err() // the lease was lost and the handler did not notice
+		err = ctx.Err() // the lease was lost, or the time to stop is over, and the handler did not notice
 	}
 	return ended, err
 }
