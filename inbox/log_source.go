@@ -117,7 +117,7 @@ func (s *logSource[Tx]) list() {
 	for name, run := range s.runs {
 		if !slices.ContainsFunc(parts, func(p postrider.LogPartition) bool { return p.Name == name }) {
 			run.abandon()
-			s.forget(name)
+			s.removeRun(name)
 		}
 	}
 }
@@ -175,12 +175,12 @@ func (s *logSource[Tx]) lapsed() {
 			continue
 		}
 		run.abandon()
-		s.forget(name)
+		s.removeRun(name)
 	}
 }
 
-// forget removes a run that ends. It needs s.mu.
-func (s *logSource[Tx]) forget(name string) {
+// removeRun removes a run that ends. It needs s.mu.
+func (s *logSource[Tx]) removeRun(name string) {
 	delete(s.runs, name)
 	delete(s.failing, name)
 }
@@ -227,7 +227,7 @@ func (s *logSource[Tx]) release(ctx context.Context, leases []store.LeaseRef) {
 		for name, run := range s.runs {
 			if run.lease == l {
 				leaving = append(leaving, run)
-				s.forget(name)
+				s.removeRun(name)
 			}
 		}
 	}
