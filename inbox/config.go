@@ -95,7 +95,8 @@ type ConsumerConfig struct {
 	// Propagator restores the trace context of a message in the context of its handler. Default: none.
 	Propagator postrider.Propagator
 
-	// LeaseTTL is the TTL of the leases by which processes share parked messages and the partitions of a log. Default: 15 s.
+	// LeaseTTL is the TTL of the leases by which processes share parked messages and the partitions of a log. It also bounds each call of
+	// the database outside handlers: a transaction whose call takes longer is run again. Default: 15 s.
 	LeaseTTL time.Duration
 	// StopTimeout is how long Run waits for running transactions when its context ends, before it cancels them. Default:
 	// 30 s.
@@ -127,8 +128,8 @@ type VersionGuard struct {
 	// messages with a lower version are skipped.
 	FromOne bool
 	// WaitFor is how long a message may wait for missing earlier versions. Its key is held meanwhile; a missing version
-	// is processed first when it arrives. After WaitFor the message is dead-lettered. Default: 1 minute; negative: a gap
-	// is a failed attempt like any other.
+	// is processed first when it arrives. After WaitFor the message is dead-lettered, unless the version came and its handler waits for
+	// something (postrider.Unavailable, Snooze). Default: 1 minute; negative: a gap is a failed attempt like any other.
 	WaitFor time.Duration
 }
 

@@ -48,10 +48,11 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
-	running      int    // messages in transactions
-	received     uint64 // messages so far
-	sized        int64  // bytes so far
-	storeFails   int    // consecutive transactions that the store failed to begin or commit
+	running      int            // messages in transactions
+	received     uint64         // messages so far
+	sized        int64          // bytes so far
+	storeFails   int            // consecutive transactions that the store failed to begin or commit
+	spared       map[string]int // see spares
 	stats        Stats
 
 	failures  attempt.LogLimit
@@ -118,6 +119,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		batches: make(map[string]*batchHandler[Tx]),
 		settler: settler, cfg: cfg, in: in, store: in.store, batcher: batcherOf(in.store), subscriber: subscriber, caps: caps,
 		done: make(chan struct{}), queues: make(map[string]*queue), inMemory: make(map[*item]struct{}),
+		spared: make(map[string]int),
 	}
 	c.size.fits.Store(firstFit)
 	c.work, c.room, c.changed = sync.NewCond(&c.mu), sync.NewCond(&c.mu), sync.NewCond(&c.mu)
@@ -132,7 +134,7 @@ func NewConsumer[Tx any](in *Inbox[Tx], subscriber postrider.Subscriber, cfg Con
 		if c.log, err = newLogSource(c, log); err != nil {
 			return nil, err
 		}
-		parked = watchedStore[Tx]{parkedStore{in.store}, c.log}
+		parked = watched(in.store, c.log)
 	}
 	if c.retries, err = relay.New(parked, cfg.relay()); err != nil {
 		return nil, fmt.Errorf("inbox: consumer %s: %w", cfg.Name, err)
@@ -167,8 +169,10 @@ func (c *Consumer[Tx]) Name() string { return c.cfg.Name }
 // OnDead returns what happens to a key after its blocking message is dead-lettered, see ConsumerConfig.OnDead.
 func (c *Consumer[Tx]) OnDead() relay.OnDead { return c.cfg.OnDead }
 
-// Connected reports whether the last attempt to read from the broker succeeded.
-func (c *Consumer[Tx]) Connected() bool { return c.connected.Load() }
+// Connected reports whether the last attempt to read from the broker succeeded; of a log, that to read any partition.
+func (c *Consumer[Tx]) Connected() bool {
+	return c.connected.Load() && (c.log == nil || c.log.connected())
+}
 
 // Stats returns the counters. It is safe for concurrent use, and costs a copy.
 func (c *Consumer[Tx]) Stats() Stats {

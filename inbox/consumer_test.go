@@ -65,6 +65,12 @@ func run(t *testing.T, s store.Inbox[*memory.Tx], b *memorybroker.Broker, source
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runFrom(t, s, subscriber, cfg, h)
+}
+
+// runFrom runs a consumer of a subscriber until the test ends, and returns it with its log.
+func runFrom(t *testing.T, s store.Inbox[*memory.Tx], subscriber postrider.Subscriber, cfg inbox.ConsumerConfig, h inbox.Handler[*memory.Tx]) (*inbox.Consumer[*memory.Tx], *text) {
+	t.Helper()
 	in, err := inbox.New(s)
 	if err != nil {
 		t.Fatal(err)

@@ -147,9 +147,13 @@ func (t *transaction[Tx]) apply(ctx context.Context, m *postrider.Message) (ende
 		err = handle(ctx, t.tx)
 	case separate:
 		var published signals.After
+		t.timer.resume()
 		err = t.store.Savepoint(published.Within(ctx), t.tx, func(ctx context.Context, tx Tx) error {
+			t.timer.pause()
+			defer t.timer.resume()
 			return safely(func() error { return handle(ctx, tx) })
 		})
+		t.timer.pause()
 		if err == nil {
 			published.Join(ctx)
 		}

@@ -62,7 +62,8 @@
 //   - The response to a commit is lost: the next attempt finds the message claimed if the commit took effect, and free if
 //     not.
 //   - The database is unavailable: nothing is acknowledged, the consumer extends the broker's wait, and no attempt is
-//     counted.
+//     counted. Nor is one that ends with a lost connection, a conflict with other transactions, or a commit that fails, unless
+//     that happens to the message again and again: spare.go.
 //   - The broker is unavailable: received messages are finished; unacknowledged ones are redelivered as duplicates.
 //   - The right to a message is lost, since its partition went to another process or the connection broke: its handler's
 //     context ends, and none of it is committed or settled.
@@ -81,8 +82,8 @@ package inbox
 //	handlers                    handle handle_batch replays
 //	beginning and ending        consumer background catchup
 //	receiving                   receive queue gate source
-//	processing                  process transact open deliver effect size
+//	processing                  process transact open store_timer spare deliver effect size
 //	parked and dead letters     failed storable
-//	a log without a group       log_source log_open log_load log_run log_session log_anchors log_silent
+//	a log without a group       log_source log_leases log_open log_load log_run log_session log_anchors log_silent
 //	expired IDs                 expire
 //	logs and observers          logging observer

@@ -37,8 +37,8 @@ func (c *Consumer[Tx]) handle(ctx context.Context, tx Tx, m *postrider.Message, 
 		return 0, err
 	}
 	if guarded {
-		if err := c.store.SetVersion(ctx, tx, c.cfg.Name, m.Key, m.AggregateVersion); err != nil {
-			return 0, fmt.Errorf("note the version of %s: %w", m.Key, err)
+		if err := c.setVersion(ctx, tx, m); err != nil {
+			return 0, err
 		}
 	}
 	return applied, nil
@@ -91,10 +91,10 @@ func (c *Consumer[Tx]) guards(m *postrider.Message) bool {
 
 // checkVersion says whether a message is to be applied or skipped now; an error decides any other outcome.
 func (c *Consumer[Tx]) checkVersion(ctx context.Context, tx Tx, m *postrider.Message, parkedFor time.Duration) (end, error) {
-	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)
+	last, err := c.version(ctx, tx, m)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("read the version of %s: %w", m.Key, err)
+		return 0, err
 	case m.AggregateVersion <= last:
 		return skipped, nil
 	case m.AggregateVersion == last+1, last == 0 && !c.cfg.Versions.FromOne:
@@ -117,11 +117,29 @@ func (c *Consumer[Tx]) goesAhead(ctx context.Context, tx Tx, m *postrider.Messag
 	if !c.guards(m) || c.handlesAgain(m) { // an applied version that is handled again waits like any other
 		return false, nil
 	}
+	last, err := c.version(ctx, tx, m)
+	return m.AggregateVersion <= last+1, err
+}
+
+// version returns the version of a message's key that was applied last.
+func (c *Consumer[Tx]) version(ctx context.Context, tx Tx, m *postrider.Message) (int64, error) {
+	ctx, cancel := c.storeContext(ctx)
+	defer cancel()
 	last, err := c.store.Version(ctx, tx, c.cfg.Name, m.Key)
 	if err != nil {
-		return false, fmt.Errorf("read the version of %s: %w", m.Key, err)
+		return 0, &storeError{fmt.Errorf("read the version of %s: %w", m.Key, err)}
 	}
-	return m.AggregateVersion <= last+1, nil
+	return last, nil
+}
+
+// setVersion notes the version of a message as the one that was applied last.
+func (c *Consumer[Tx]) setVersion(ctx context.Context, tx Tx, m *postrider.Message) error {
+	ctx, cancel := c.storeContext(ctx)
+	defer cancel()
+	if err := c.store.SetVersion(ctx, tx, c.cfg.Name, m.Key, m.AggregateVersion); err != nil {
+		return &storeError{fmt.Errorf("note the version of %s: %w", m.Key, err)}
+	}
+	return nil
 }
 
 // processParked processes a parked message when it is due. If earlier versions are parked after it because they arrived
@@ -141,8 +159,14 @@ func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message)
 		if !errors.Is(err, ErrGap) {
 			return err
 		}
-		earlier := c.parkedBefore(ctx, m)
-		if earlier == nil || c.processOne(ctx, earlier) != nil {
+		earlier, failed := c.parkedBefore(ctx, m)
+		if earlier != nil {
+			failed = c.processOne(ctx, earlier)
+		}
+		switch o := postrider.OutcomeOf(failed); {
+		case o.Kind == postrider.Snoozed, o.Kind == postrider.BrokerUnavailable: // the version is not missing
+			return postrider.UnavailableFor(o.After, fmt.Errorf("%w; an earlier version is parked, and waits: %v", ErrGap, failed))
+		case earlier == nil, failed != nil:
 			return err
 		}
 	}
@@ -152,10 +176,15 @@ func (c *Consumer[Tx]) processInOrder(ctx context.Context, m *postrider.Message)
 const gapSearch = 1_000
 
 // parkedBefore returns the parked message of the same key with the lowest version, if that is below m's.
-func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *postrider.Message {
+func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) (*postrider.Message, error) {
+	ctx, cancel := c.storeContext(ctx)
+	defer cancel()
 	_, parked, err := held.New(c.store).ShowHeld(ctx, c.cfg.Name, m.Key, gapSearch)
+	if errors.Is(err, store.ErrNotHeld) { // an operator has released the key
+		return nil, nil
+	}
 	if err != nil {
-		return nil // the next attempt will find it
+		return nil, postrider.Unavailable(fmt.Errorf("look for earlier versions: %w", err))
 	}
 	var earliest *postrider.Message
 	for i := range parked {
@@ -166,31 +195,36 @@ func (c *Consumer[Tx]) parkedBefore(ctx context.Context, m *postrider.Message) *
 			earliest = p
 		}
 	}
-	return earliest
+	return earliest, nil
 }
 
 // processOne removes a parked message and processes it in one transaction. It does not check for a duplicate: a parked
 // message has not been consumed.
 func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) error {
 	m = withoutOwnHeaders(m)
-	txCtx, err := c.messageContext(ctx, restored(m))
+	timer, within := c.timed(ctx)
+	defer timer.end()
+	txCtx, err := c.messageContext(within, restored(m))
 	if err != nil {
 		return err
 	}
 	tx, err := beginLimited(txCtx, c.store)
 	if err != nil {
-		return postrider.Unavailable(fmt.Errorf("begin: %w", err))
+		return postrider.Unavailable(fmt.Errorf("begin: %w", errors.Join(err, timer.cause())))
 	}
 	var published signals.After
-	ended, err := c.takeAndHandle(published.Within(ctx), tx, m)
+	ended, err := c.takeAndHandle(published.Within(within), timer, tx, m)
 	if err != nil {
-		return errors.Join(err, c.rollback(tx))
+		return c.retryFailed(m, timer, err, c.rollback(tx))
 	}
-	if err := c.commitRetry(ctx, tx); err != nil {
-		return c.afterCommitFailed(ctx, m, errors.Join(fmt.Errorf("commit: %w", err), c.rollback(tx)))
+	if err := c.commitRetry(within, tx); err != nil {
+		return c.afterCommitFailed(ctx, m, c.retryFailed(m, timer, &storeError{fmt.Errorf("commit: %w", err)}, c.rollback(tx)))
 	}
 	published.Wake()
-	c.updateStats(func(s *Stats) { s.count(ended) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.count(ended)
+	delete(c.spared, m.ID)
 	return nil
 }
 
@@ -214,8 +248,10 @@ func (c *Consumer[Tx]) commitUnder(ctx context.Context, tx Tx, lease store.Lease
 // snoozing it does nothing if it is gone.
 var errNotThere = postrider.Snooze(time.Millisecond)
 
-func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Message) (end, error) {
+func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, timer *storeTimer, tx Tx, m *postrider.Message) (end, error) {
 	taken, err := c.store.Take(ctx, tx, c.cfg.Name, m)
+	timer.pause()
+	defer timer.resume()
 	switch {
 	case err != nil:
 		return 0, postrider.Unavailable(fmt.Errorf("take the parked message: %w", err))
@@ -228,13 +264,15 @@ func (c *Consumer[Tx]) takeAndHandle(ctx context.Context, tx Tx, m *postrider.Me
 		return err
 	})
 	if err == nil {
-		err = ctx.Err() // the lease was lost and the handler did not notice
+		err = ctx.Err() // the lease was lost, or the time to stop is over, and the handler did not notice
 	}
 	return ended, err
 }
 
 // afterCommitFailed checks whether the commit took effect after all: then the message is no longer parked.
 func (c *Consumer[Tx]) afterCommitFailed(ctx context.Context, m *postrider.Message, failed error) error {
+	ctx, cancel := c.storeContext(ctx)
+	defer cancel()
 	tx, err := beginLimited(ctx, c.store)
 	if err != nil {
 		return postrider.Unavailable(errors.Join(failed, err))

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -25,9 +26,9 @@ type beginning struct {
 func (r *logRun[Tx]) load(now postrider.LogPartition) (b beginning, err error) {
 	var own, whole *store.LogPosition
 	parts := make([]*store.LogPosition, len(now.Parts))
-	err = r.inTx(r.ctx, func(tx Tx) error {
+	err = r.inTx(r.ctx, func(ctx context.Context, tx Tx) error {
 		stored := func(partition string) (*store.LogPosition, error) {
-			return r.src.c.store.Position(r.ctx, tx, r.src.c.cfg.Name, partition)
+			return r.src.c.store.Position(ctx, tx, r.src.c.cfg.Name, partition)
 		}
 		if own, err = stored(now.Name); err == nil && now.Whole != "" {
 			whole, err = stored(now.Whole)

@@ -112,15 +112,18 @@ func (r *logRun[Tx]) miss(p *store.LogPosition, now postrider.LogPartition, g lo
 const reportEvery, reportAgain = 10 * time.Second, time.Hour
 
 // report tells the broker how far the consumer has come, if it has a place for that. Nothing depends on it.
-func (r *logRun[Tx]) report() {
+func (r *logRun[Tx]) report(ctx context.Context) {
 	reporter, ok := r.src.log.(postrider.LogReporter)
 	if !ok || r.position.Offset == r.reported && time.Since(r.reportedAt) < reportAgain {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), verifyTimeout)
+	bounded, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	p := &r.position
-	err := reporter.ReportPosition(ctx, r.src.c.cfg.Name, postrider.Position{Incarnation: p.Incarnation, Partition: p.Partition, Offset: p.Offset})
+	err := reporter.ReportPosition(bounded, r.src.c.cfg.Name, postrider.Position{Incarnation: p.Incarnation, Partition: p.Partition, Offset: p.Offset})
+	if ctx.Err() != nil {
+		return // there was no time, which says nothing about the broker
+	}
 	r.reported, r.reportedAt = p.Offset, time.Now()
 	if known := r.src.unreported.Swap(err != nil); err != nil && !known {
 		r.src.c.cfg.Logger.Info("the broker does not take the consumer's position, so its tools do not show the lag; postrider inbox status does",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -37,6 +38,7 @@ type logRun[Tx any] struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	done  chan struct{}
+	away  atomic.Bool // the broker did not let it read when it tried last
 
 	mu      sync.Mutex
 	session *logSession
@@ -72,6 +74,9 @@ func (r *logRun[Tx]) loop(follow func() error) {
 			continue
 		case time.Since(began) > sourceRetryMax: // it has worked
 			failures = 0
+		}
+		if postrider.OutcomeOf(err).Kind == postrider.BrokerUnavailable {
+			r.away.Store(true)
 		}
 		if failures++; failures == 1 {
 			r.logEnd(err)
@@ -136,6 +141,7 @@ func (r *logRun[Tx]) readAll(ctx context.Context, session *logSession) error {
 			failures = 0
 		}
 		if err != nil {
+			r.away.Store(true)
 			r.src.unreadable(r.part.Name, err)
 		}
 	}
@@ -160,6 +166,7 @@ func (r *logRun[Tx]) readOn(ctx context.Context, session *logSession) (read bool
 	if session.skip(now) {
 		return true, nil // the next reader begins after what was removed
 	}
+	r.away.Store(false) // a log without new messages has nothing to read
 	return r.pass(ctx, session, reader)
 }
 
@@ -279,7 +286,7 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 	}
 	r.noteUnmatched(now)
 	if time.Since(r.reportedAt) >= reportEvery {
-		r.report()
+		r.report(ctx)
 	}
 	return nil
 }
@@ -287,7 +294,7 @@ func (r *logRun[Tx]) move(ctx context.Context, session *logSession) error {
 // store stores a position under the lease, together with that in the whole log if it has just been divided.
 func (r *logRun[Tx]) store(ctx context.Context, p store.LogPosition, now postrider.LogPartition, open time.Duration, divided *store.LogPosition) error {
 	p.Number, p.End, p.Sparse, p.Open = p.Number+1, now.End, now.Sparse || now.Shared, open
-	err := r.inTx(ctx, func(tx Tx) error {
+	err := r.inTx(ctx, func(ctx context.Context, tx Tx) error {
 		if err := r.checkWhole(ctx, tx, p, divided); err != nil {
 			return err
 		}
@@ -317,12 +324,14 @@ func (r *logRun[Tx]) checkWhole(ctx context.Context, tx Tx, p store.LogPosition,
 }
 
 // inTx runs f in a transaction under the lease.
-func (r *logRun[Tx]) inTx(ctx context.Context, f func(tx Tx) error) error {
+func (r *logRun[Tx]) inTx(ctx context.Context, f func(ctx context.Context, tx Tx) error) error {
+	ctx, cancel := r.src.c.storeContext(ctx)
+	defer cancel()
 	tx, err := beginLimited(ctx, r.src.c.store)
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	if err := f(tx); err != nil {
+	if err := f(ctx, tx); err != nil {
 		return errors.Join(err, r.src.c.rollback(tx))
 	}
 	return r.src.c.commitUnder(ctx, tx, r.lease)
@@ -348,6 +357,6 @@ func (r *logRun[Tx]) stop(ctx context.Context) {
 	if at, _, _ := session.progress(); r.position.Partition != "" && at.Offset > r.position.Offset {
 		_ = r.move(ctx, session) // otherwise what was processed since is read again
 	}
-	r.report()
+	r.report(ctx)
 	session.lose()
 }

@@ -26,7 +26,8 @@ type logSource[Tx any] struct {
 	// arrived passes on what was read; left is what Receive has not returned yet.
 	arrived chan []*postrider.Delivery
 	left    []*postrider.Delivery
-	// finished is closed when no transaction for a new message runs or will run.
+	// finished is closed when the consumer waits for no transaction of a new message any more. What still runs after StopTimeout has an
+	// ended context and cannot commit.
 	finished chan struct{}
 	changed  chan struct{} // signals a change of the leases
 	divided  chan struct{} // signals that the partitions have changed
@@ -44,7 +45,8 @@ type logSource[Tx any] struct {
 	held       map[int]string // tokens by partition
 	parts      []postrider.LogPartition
 	runs       map[string]*logRun[Tx] // by partition of the log
-	failing    map[string]bool        // partitions of the log that cannot be read
+	failing    map[string]bool        // partitions of the log that have a run and cannot be read
+	unlisted   bool                   // the partitions could not be listed when that was tried last
 }
 
 var _ postrider.Subscription = (*logSource[any])(nil)
@@ -64,7 +66,9 @@ func newLogSource[Tx any](c *Consumer[Tx], log postrider.Log) (*logSource[Tx], e
 
 // start lists the partitions once and begins to follow the leases.
 func (s *logSource[Tx]) start(ctx context.Context) error {
-	n, err := s.c.store.Partitions(ctx)
+	bounded, cancel := s.c.storeContext(ctx)
+	defer cancel()
+	n, err := s.c.store.Partitions(bounded)
 	if err != nil {
 		return postrider.Unavailable(fmt.Errorf("read the number of partitions: %w", err))
 	}
@@ -104,16 +108,16 @@ func (s *logSource[Tx]) follow() {
 // list notes which partitions the log has, and ends the runs of others.
 func (s *logSource[Tx]) list() {
 	parts, err := s.log.Partitions(s.ctx)
-	if err != nil {
-		return // it is tried again
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.unlisted = err != nil; err != nil {
+		return // it is tried again
+	}
 	s.parts = parts
 	for name, run := range s.runs {
 		if !slices.ContainsFunc(parts, func(p postrider.LogPartition) bool { return p.Name == name }) {
 			run.abandon()
-			delete(s.runs, name)
+			s.removeRun(name)
 		}
 	}
 }
@@ -171,8 +175,26 @@ func (s *logSource[Tx]) lapsed() {
 			continue
 		}
 		run.abandon()
-		delete(s.runs, name)
+		s.removeRun(name)
 	}
+}
+
+// removeRun removes a run that ends. It needs s.mu.
+func (s *logSource[Tx]) removeRun(name string) {
+	delete(s.runs, name)
+	delete(s.failing, name)
+}
+
+// connected reports whether the broker lets this process read a partition; one that reads none asks for the list of them.
+func (s *logSource[Tx]) connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, run := range s.runs {
+		if !run.away.Load() {
+			return true
+		}
+	}
+	return len(s.runs) == 0 && !s.unlisted
 }
 
 // abandon ends a run at once.
@@ -205,7 +227,7 @@ func (s *logSource[Tx]) release(ctx context.Context, leases []store.LeaseRef) {
 		for name, run := range s.runs {
 			if run.lease == l {
 				leaving = append(leaving, run)
-				delete(s.runs, name)
+				s.removeRun(name)
 			}
 		}
 	}
@@ -325,65 +347,4 @@ func (s *logSource[Tx]) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// watchedStore is the store of the consumer's relay. It tells the source of a log which leases the relay gets and gives back.
-type watchedStore[Tx any] struct {
-	parkedStore
-	src *logSource[Tx]
-}
-
-// Wraps implements store.Wrapper.
-func (s watchedStore[Tx]) Wraps() any { return s.parkedStore }
-
-// Heartbeat implements store.Leases.
-func (s watchedStore[Tx]) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
-	view, err := s.parkedStore.Heartbeat(ctx, name, owner, ttl)
-	if err == nil {
-		tokens := make(map[int]string)
-		for _, p := range view.Partitions {
-			if p.Owner == owner.ID {
-				tokens[p.Partition] = p.Token
-			}
-		}
-		s.src.hold(tokens)
-	}
-	return view, err
-}
-
-// Acquire implements store.Leases.
-func (s watchedStore[Tx]) Acquire(ctx context.Context, name string, owner store.Owner, req store.AcquireRequest) ([]store.Lease, error) {
-	leases, err := s.parkedStore.Acquire(ctx, name, owner, req)
-	s.src.gain(leases)
-	return leases, err
-}
-
-// Release implements store.Leases. What is under way is finished first.
-func (s watchedStore[Tx]) Release(ctx context.Context, name string, leases []store.LeaseRef) error {
-	half, cancel := withHalf(ctx)
-	defer cancel()
-	s.src.release(half, leases)
-	return s.parkedStore.Release(ctx, name, leases)
-}
-
-// Leave implements store.Leases. It waits for the consumer's transactions, which takes up to its StopTimeout. A relay that cannot go on
-// leaves by itself, and ends the consumer.
-func (s watchedStore[Tx]) Leave(ctx context.Context, name string, owner store.Owner) error {
-	s.src.c.endLife()
-	<-s.src.finished
-	ctx = context.WithoutCancel(ctx)
-	stopping, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	s.src.leave(stopping)
-	ctx, leave := context.WithTimeout(ctx, closeTimeout)
-	defer leave()
-	return s.parkedStore.Leave(ctx, name, owner)
-}
-
-// withHalf returns a context that ends after half of the time that ctx has left.
-func withHalf(ctx context.Context) (context.Context, context.CancelFunc) {
-	if until, ok := ctx.Deadline(); ok {
-		return context.WithTimeout(ctx, time.Until(until)/2)
-	}
-	return context.WithCancel(ctx)
 }

@@ -47,6 +47,41 @@ func TestIDsAreKeptForPartitionsThatExist(t *testing.T) {
 	}
 }
 
+// TestPartitionsOfOthersAreNotFailing: that a partition could not be read is forgotten when its lease moves away, so that its next failure here
+// is logged, and it does not count.
+func TestPartitionsOfOthersAreNotFailing(t *testing.T) {
+	t.Parallel()
+	lease := store.LeaseRef{Partition: 1, Token: "mine"}
+	for name, end := range map[string]func(s *logSource[any]){
+		"released": func(s *logSource[any]) { s.release(t.Context(), []store.LeaseRef{lease}) },
+		"lapsed":   func(s *logSource[any]) { s.hold(map[int]string{}) },
+	} {
+		var log bytes.Buffer
+		s := &logSource[any]{
+			c:    &Consumer[any]{cfg: ConsumerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}},
+			held: map[int]string{1: "mine"}, runs: make(map[string]*logRun[any]), failing: make(map[string]bool),
+		}
+		for _, part := range []string{"theirs", "ours"} {
+			r := &logRun[any]{src: s, done: make(chan struct{})}
+			r.ctx, r.end = context.WithCancel(t.Context())
+			close(r.done)
+			s.runs[part] = r
+		}
+		s.runs["theirs"].lease = lease
+		s.runs["theirs"].away.Store(true)
+		s.runs["ours"].away.Store(true)
+		s.unreadable("theirs", errors.New("no answer"))
+		if s.connected() {
+			t.Errorf("%s: connected, and no partition can be read", name)
+		}
+		s.runs["ours"].away.Store(false)
+		end(s)
+		if s.unreadable("theirs", errors.New("no answer")); strings.Count(log.String(), "cannot read") != 2 || !s.connected() {
+			t.Errorf("%s: connected %v, want the second failure logged\n%s", name, s.connected(), &log)
+		}
+	}
+}
+
 // reportingLog counts what it is told.
 type reportingLog struct {
 	postrider.Log
@@ -65,13 +100,13 @@ func TestPositionsAreReportedAgain(t *testing.T) {
 		log := &reportingLog{}
 		r := &logRun[any]{src: &logSource[any]{c: &Consumer[any]{}, log: log}, ctx: t.Context(), position: store.LogPosition{Offset: 7}}
 		for range 10 {
-			r.report()
+			r.report(t.Context())
 		}
 		if log.told != 1 {
 			t.Errorf("the broker was told %d times, want once", log.told)
 		}
 		time.Sleep(reportAgain)
-		if r.report(); log.told != 2 {
+		if r.report(t.Context()); log.told != 2 {
 			t.Errorf("the broker was told %d times, want again after %s", log.told, reportAgain)
 		}
 	})

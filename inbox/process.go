@@ -54,7 +54,7 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
 			c.storeAnswers()
 			wait = now[0].refused(res.err)
-		case res.failed == nil: // no handler failed, so the database did
+		case res.failed == nil, res.ofDatabase && c.spares(now[0].msg): // no handler failed, so the database did
 			for _, it := range now {
 				it.alone = it.alone || len(now) > 1
 			}
@@ -281,6 +281,7 @@ func (c *Consumer[Tx]) acknowledge(batch []*item, ends map[*item]end) {
 		}
 		c.mu.Lock()
 		c.drop(it)
+		delete(c.spared, it.msg.ID)
 		c.stats.count(ends[it])
 		if err != nil {
 			c.stats.Unacknowledged++

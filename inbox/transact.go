@@ -17,7 +17,9 @@ type result struct {
 	// err is why it was not committed, or may not have been. failed, if not nil, is the part of err that is attributed to
 	// the batch's only message: its handler's error, or that of the commit of its changes.
 	err, failed error
-	ends        map[*item]end
+	// ofDatabase: failed seems to be the fault of the database.
+	ofDatabase bool
+	ends       map[*item]end
 	// cut, if positive, is how many messages there was time for; nothing was committed.
 	cut int
 }
@@ -30,6 +32,7 @@ type transaction[Tx any] struct {
 	failed  []store.ParkRequest // messages to park or dead-letter, in the order of receipt
 	held    map[string]bool     // keys that are held, or will be
 	how     sharing
+	timer   *storeTimer
 	begun   time.Time
 	done    int   // messages processed so far
 	effect  bool  // a handler has run
@@ -85,19 +88,24 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		ctx = own
 	}
 	var published signals.After
-	ctx = published.Within(ctx)
-	t := &transaction[Tx]{Consumer: c, how: how, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
+	timer, ctx := c.timed(published.Within(ctx))
+	defer timer.end()
+	t := &transaction[Tx]{Consumer: c, how: how, timer: timer, ends: make(map[*item]end, len(batch)), held: make(map[string]bool)}
 	fresh, err := t.begin(ctx, batch)
 	if err != nil {
-		return result{err: err}
+		return result{err: errors.Join(err, timer.cause())}
 	}
 	t.begun = time.Now()
 	defer func() {
 		if res.err != nil {
-			res.err = errors.Join(res.err, c.rollback(t.tx))
+			undone := c.rollback(t.tx)
+			res.ofDatabase = c.ofDatabase(res.failed, undone)
+			res.err = errors.Join(res.err, timer.cause(), undone)
 		}
 	}()
+	timer.pause()
 	err = t.deliverAll(ctx, fresh)
+	timer.resume()
 	if t.done > 0 {
 		c.size.slow.Store(time.Since(t.begun) > time.Duration(t.done)*slowHandler)
 	}
@@ -115,8 +123,8 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 		return result{err: err}
 	}
 	if err := c.commit(ctx, t.tx, batch[0].session); err != nil {
-		res = result{err: fmt.Errorf("commit: %w", err)}
-		if t.effect && how == alone { // of several messages, each is tried alone to find the cause
+		res = result{err: &storeError{fmt.Errorf("commit: %w", err)}}
+		if t.effect && how == alone && ctx.Err() == nil { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
 		}
 		return res
