@@ -48,7 +48,7 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
-	running      int    // messages in transactions
+	running      int    // messages in transactions, see counts
 	received     uint64 // messages so far
 	sized        int64  // bytes so far
 	storeFails   int    // consecutive transactions that the store failed to begin or commit

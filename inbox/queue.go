@@ -112,10 +112,9 @@ func (c *Consumer[Tx]) worker() {
 		if len(batch) == 0 {
 			return
 		}
+		end := c.counts(len(batch))
 		c.process(batch)
-		c.mu.Lock()
-		c.running -= len(batch)
-		c.mu.Unlock()
+		end()
 		if session := batch[0].session; session != nil {
 			session.end()
 		}
