@@ -48,7 +48,7 @@ type Consumer[Tx any] struct {
 	ready        []*queue
 	inMemory     map[*item]struct{}
 	bytes        int
-	running      int            // messages in transactions
+	running      int            // messages in transactions, see counts
 	received     uint64         // messages so far
 	sized        int64          // bytes so far
 	storeFails   int            // consecutive transactions that the store failed to begin or commit
@@ -206,21 +206,29 @@ func (c *Consumer[Tx]) Run(ctx context.Context) error {
 		<-c.life.Done()
 		return nil
 	}
-	if err := c.store.Enroll(ctx, c.cfg.Name); ctx.Err() != nil || c.life.Err() != nil {
-		return nil // stopped while it began
-	} else if err != nil {
-		return fmt.Errorf("consumer %s: %w", c.cfg.Name, err)
-	}
-	if err := c.prepared(ctx); ctx.Err() != nil || c.life.Err() != nil {
-		return nil
-	} else if err != nil {
+	if entered, err := c.enter(ctx); !entered {
 		return err
 	}
-	c.noteWindow(ctx)
 	if !c.caps.Ordered {
 		c.cfg.Logger.Info("the source does not keep the order of a key", "consumer", c.cfg.Name)
 	}
 	return c.run(context.WithoutCancel(ctx))
+}
+
+// enter notes the consumer in the database, and prepares. It returns false, and no error, if the consumer was stopped meanwhile.
+func (c *Consumer[Tx]) enter(ctx context.Context) (entered bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	if err = c.store.Enroll(ctx, c.cfg.Name); err != nil {
+		err = fmt.Errorf("consumer %s: %w", c.cfg.Name, err)
+	} else if err = c.prepared(ctx); err == nil {
+		c.noteWindow(ctx)
+	}
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // begin records that the consumer runs, unless it cannot.

@@ -16,8 +16,8 @@ const (
 	// probesOfReady is how many probes without an answer are of messages in memory, before another one is read.
 	probesOfReady = 3
 
-	// probeGrace is how long a probe may take beyond the time of a call. A call that ignores its context keeps no others back for longer.
-	probeGrace = 5 * time.Second
+	// callGrace is how long a call is waited for beyond its time. One that ignores its context keeps no others back for longer.
+	callGrace = 5 * time.Second
 )
 
 // circuit prevents a broker that is down from looking like ten thousand failing messages. Closed, calls go out.
@@ -140,9 +140,14 @@ func (r *Relay) lacksProbe(unanswered int, now time.Time) bool {
 	return r.sched.InMemory() == 0 && r.circuit.allows(1, now) > 0
 }
 
+// callLimit is how long others wait for a call, before it reaches the gate or while it probes.
+func (r *Relay) callLimit() time.Duration {
+	return cmp.Or(r.attemptTimeout(), DefaultAttemptTimeout) + callGrace
+}
+
 // probeReturns has another message probe if the call of the last probe does not return.
 func (r *Relay) probeReturns(now time.Time) {
-	limit := cmp.Or(r.attemptTimeout(), DefaultAttemptTimeout) + probeGrace
+	limit := r.callLimit()
 	if since := r.circuit.probing; !since.IsZero() && now.Sub(since) >= limit {
 		r.tripped(fmt.Sprintf("a call has not returned for %s", limit), 0)
 		r.probeWithAnother()

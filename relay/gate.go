@@ -73,11 +73,15 @@ func (r *Relay) closed() bool {
 	return n == 0
 }
 
-// mayStart returns how many of n messages may be started now. Calls in progress may not have reached the gate yet.
-func (r *Relay) mayStart(n int) int {
+// mayStart returns how many of n messages may be started now. Calls in progress may not have reached the gate yet, except those that are
+// not waited for.
+func (r *Relay) mayStart(n int, now time.Time) int {
 	calls := r.sched.Calls()
 	free, _ := r.Allow(n + calls)
-	return max(free-calls, 0)
+	if free < n+calls {
+		calls = r.sched.CallsAfter(now.Add(-r.callLimit()))
+	}
+	return min(max(free-calls, 0), n)
 }
 
 // gateLoop wakes what waits for the gate.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -120,6 +121,38 @@ func TestParkedMessageAndAGate(t *testing.T) {
 		pass(time.Second)
 		if st := b.status(); j.len() != 1 || st.Failed != 1 {
 			t.Errorf("%d delivered, %+v", j.len(), st)
+		}
+	})
+}
+
+// TestCallsThatHangAndAGate: as many calls hang as the gate lets through. Others go out all the same, no more than it lets through.
+func TestCallsThatHangAndAGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, j, g := setup(t), &journal{}, newGate(1<<20)
+		h, hanging, release := j.hang()
+		r := b.relay(relay.Config{Gate: g})
+		var out, most atomic.Int32
+		handle(t, r, func(ctx context.Context, m *postrider.Message) error {
+			if !strings.HasPrefix(m.Key, "hang/") {
+				most.Store(max(most.Load(), out.Add(1)))
+				defer out.Add(-1)
+				time.Sleep(time.Second)
+			}
+			return h(ctx, m)
+		})
+		b.publish(b.msgs("hang/1", "hang/2", "hang/3")...)
+		b.start(r)
+		t.Cleanup(release)
+		pass(time.Minute)
+		if hanging.Load() != 3 {
+			t.Fatalf("%d handlers hang, want 3", hanging.Load())
+		}
+		g.set(3)
+		b.publish(b.msgs("a", "b", "c", "d", "e", "f", "g", "h")...)
+		pass(4 * time.Second)
+		if n := j.len(); n != 8 || most.Load() > 3 {
+			t.Errorf("%d of 8 messages of other keys are delivered, %d at a time; want 3: %+v", n, most.Load(), r.Counters())
 		}
 	})
 }

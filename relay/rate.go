@@ -50,7 +50,7 @@ func (l *rateLimit) spend(n int) { l.tokens -= float64(n) }
 func (r *Relay) allowed(now time.Time) int {
 	n := r.circuit.allows(r.cfg.MaxBatch, now)
 	if n > 0 {
-		n = r.mayStart(n)
+		n = r.mayStart(n, now)
 	}
 	if r.rate == nil || n == 0 || len(r.partitions) == 0 || r.sched.Ready() == 0 {
 		return n

@@ -201,17 +201,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.idle(ctx)
 		return nil
 	}
-	total, err := r.store.Partitions(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("relay %s: read the outbox: %w", r.cfg.Name, err)
-	}
-	r.total = total
-	if err := r.prepared(ctx); ctx.Err() != nil {
-		return nil
-	} else if err != nil {
+	if entered, err := r.enter(ctx); !entered {
 		return err
 	}
 
@@ -237,7 +227,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.endLife()
 	case <-r.life.Done():
 	}
-	err = r.finish(background, settled)
+	err := r.finish(background, settled)
 	endLeasing() // before Leave: a lease that is granted after it would last until it expires
 	<-leases
 	r.leave(background)
@@ -245,6 +235,22 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Wait()
 	<-settled
 	return errors.Join(r.refused, err)
+}
+
+// enter reads what the relay begins with, and prepares. It returns false, and no error, if the relay was stopped meanwhile.
+func (r *Relay) enter(ctx context.Context) (entered bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.life, cancel)()
+	if r.total, err = r.store.Partitions(ctx); err != nil {
+		err = fmt.Errorf("relay %s: read the outbox: %w", r.cfg.Name, err)
+	} else {
+		err = r.prepared(ctx)
+	}
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // idle waits until the relay is told to stop.

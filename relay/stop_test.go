@@ -11,6 +11,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/store"
 )
 
 func TestStopIsNoFailedAttempt(t *testing.T) {
@@ -181,4 +182,49 @@ func TestStopRecordsWhatWaitsForARepeatedSettlement(t *testing.T) {
 		want(t, "delivered", k.all, []string{"m001", "m002"})
 		b.wantNothingLeft(next)
 	})
+}
+
+// awayStore does not answer the first access of a relay.
+type awayStore struct{ store.Relay }
+
+func (awayStore) Partitions(ctx context.Context) (int, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// TestStopWhileTheRelayBegins: Stop does not wait for a database that does not answer, nor for a function of Prepare.
+func TestStopWhileTheRelayBegins(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]bool{"the database is away": true, "Prepare": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t)
+				var s store.Relay = b.store
+				if away {
+					s = awayStore{s}
+				}
+				r := b.relayOn(s, relay.Config{Publisher: &broker{}})
+				if err := r.Prepare(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }); err != nil {
+					t.Fatal(err)
+				}
+				ctx, end := context.WithCancel(context.Background())
+				defer end()
+				done, stopped := make(chan error, 1), make(chan error, 1)
+				go func() { done <- r.Run(ctx) }()
+				synctest.Wait()
+				go func() { stopped <- r.Stop(context.Background()) }()
+				pass(time.Minute)
+				select {
+				case err := <-done:
+					if stop := <-stopped; err != nil || stop != nil {
+						t.Errorf("Run: %v, Stop: %v", err, stop)
+					}
+				default:
+					t.Error("a minute after Stop the relay still begins")
+					end()
+				}
+			})
+		})
+	}
 }

@@ -97,6 +97,16 @@ func (s *Schedule[M]) HeldKeys() int { return s.heldKeys }
 // Calls is the number of calls that have not returned.
 func (s *Schedule[M]) Calls() int { return len(s.batches) }
 
+// CallsAfter is the number of them that began after a time.
+func (s *Schedule[M]) CallsAfter(t time.Time) (n int) {
+	for it := range s.batches {
+		if it.Started.After(t) {
+			n++
+		}
+	}
+	return n
+}
+
 // Take adds to batch, which is empty, messages for one call: up to room of them, from each queue as many of its first
 // messages as fit. With transactions they are those of one transaction. It may find none although something is ready. If it
 // finds that the lease of a partition has ended, it returns that too, for the caller to lose.
