@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -76,14 +77,16 @@ func (w *waiters) ask(ctx context.Context) error {
 		if !in.Status.Ended() {
 			continue
 		}
-		whole, err := show(ctx, w.reader, in.ID)
-		if err != nil && !errors.Is(err, ErrNotFound) { // purged meanwhile
+		switch whole, err := show(ctx, w.reader, in.ID); {
+		case err != nil && !errors.Is(err, ErrNotFound):
 			return err
+		case err == nil && !whole.Status.Ended(): // an operator had it go on, or it was purged and its ID started again
+		default:
+			tell(slices.Values(callers), ended{&whole, err})
 		}
-		tell(callers, ended{&whole, err})
 	}
 	for id, callers := range waiting {
-		tell(callers, ended{err: fmt.Errorf("instance %s: %w", id, ErrNotFound)})
+		tell(slices.Values(callers), ended{err: fmt.Errorf("instance %s: %w", id, ErrNotFound)})
 	}
 	return nil
 }
@@ -119,8 +122,8 @@ func (w *waiters) remove(id string, c chan ended) {
 	}
 }
 
-func tell(callers []chan ended, e ended) {
-	for _, c := range callers {
+func tell(callers iter.Seq[chan ended], e ended) {
+	for c := range callers {
 		select {
 		case c <- e:
 		default: // told already
@@ -142,4 +145,8 @@ type ending struct {
 }
 
 // Wake implements signal.Waker.
-func (e ending) Wake(...string) { tell(e.waiters.waiting()[e.in.ID], ended{in: e.in}) }
+func (e ending) Wake(...string) {
+	e.waiters.mu.Lock()
+	defer e.waiters.mu.Unlock()
+	tell(maps.Keys(e.waiters.byID[e.in.ID]), ended{in: e.in})
+}
