@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/saga/internal/machine"
 )
 
@@ -269,6 +270,12 @@ func (c *Contract) identityOf(m *postrider.Message) string {
 }
 
 // processOf identifies the business process that a message belongs to.
-func processOf(m *postrider.Message) string {
-	return cmp.Or(m.Headers[headerID], m.CorrelationID, m.ID)
+func processOf(m *postrider.Message) string { return cmp.Or(m.Headers[headerID], correlationOf(m)) }
+
+// correlationOf is the correlation ID that messages get that are published while m is handled.
+func correlationOf(m *postrider.Message) string {
+	return stored.Fit(cmp.Or(m.CorrelationID, m.ID), postrider.MaxCorrelationIDBytes)
 }
+
+// tenantOf is the tenant that such messages get.
+func tenantOf(m *postrider.Message) string { return stored.Fit(m.Tenant, postrider.MaxTenantBytes) }

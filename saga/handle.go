@@ -40,14 +40,16 @@ func (e *Engine[Tx]) handleOne(ctx context.Context, tx Tx, m *postrider.Message)
 	return err
 }
 
-// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's. A
-// timer is not dead-lettered however it fails, nor is what instances tell each other: nothing else wakes the one that waits for it.
+// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's; an
+// invalid message that follows from it does. A timer is not dead-lettered however it fails, nor is what instances tell each other: nothing
+// else wakes the one that waits for it.
 func (e *Engine[Tx]) uncounted(m *postrider.Message, err error) error {
 	if postrider.OutcomeOf(err).Kind != postrider.Retried {
 		return err
 	}
 	repeated := m.Type != typeTimer && m.Type != typeEnded && m.Type != typeParent // or its sender is told
-	if _, ofStore := errors.AsType[storeError](err); !ofStore && repeated {
+	_, ofStore := errors.AsType[storeError](err)
+	if _, invalid := errors.AsType[*postrider.ValidationError](err); repeated && (invalid || !ofStore) {
 		return err
 	}
 	e.cfg.Logger.Warn("saga: a message fails and is tried again", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID], "error", err)

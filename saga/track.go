@@ -1,7 +1,6 @@
 package saga
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,9 +12,13 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/saga/internal/machine"
 	"github.com/postrider/postrider/store"
 )
+
+// maxProcess is the largest size of the identity of a business process.
+const maxProcess = 1 << 10
 
 // tracked is a contract that an engine tracks.
 type tracked struct {
@@ -115,6 +118,9 @@ func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Messag
 		return nil
 	case !storable(identity):
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its instance of %s is not UTF-8 without NUL", m.Type, m.ID, c.contract.Name))
+	case !stored.Holdable(processOf(m), maxProcess): // requests for undos name it
+		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its business process must be UTF-8 without NUL, of at most %d bytes",
+			m.Type, m.ID, maxProcess))
 	}
 	ids := trackedIDs(c.contract.Name, identity)
 	for _, id := range ids { // the batch has looked for them
@@ -183,7 +189,7 @@ func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *pos
 	t := &transition{
 		identity: store.SagaIdentity{
 			Run: postrider.NewID(), ID: id, Engine: b.cfg.Name, Saga: c.compiled.Name, Version: c.compiled.Version, Hash: c.compiled.Hash(),
-			Kind: store.SagaChoreographed, CorrelationID: correlationOf(m), Tenant: m.Tenant,
+			Kind: store.SagaChoreographed, CorrelationID: correlationOf(m), Tenant: tenantOf(m),
 		},
 		startedAt: time.Now(), input: "event", step: m.Type, messageID: m.ID,
 	}
@@ -204,9 +210,4 @@ func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *pos
 		b.runs[id], b.msgs = t.identity.Run, append(b.msgs, msgs...)
 	}
 	return existing, nil
-}
-
-// correlationOf is the correlation ID that messages get that are published while m is handled.
-func correlationOf(m *postrider.Message) string {
-	return cmp.Or(m.CorrelationID, m.ID)
 }

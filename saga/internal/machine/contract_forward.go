@@ -207,8 +207,9 @@ func (t *tracking) due(e *Expected, path string, st *StepState) {
 	case st.Status == StepUndoing && st.Attempt >= t.p.UndoAttempts:
 		t.stuck(path, st, fmt.Sprintf("%s has not undone it: there was no %s after %d requests", e.Service, e.Undone, st.Attempt))
 	case st.Status == StepUndoing:
-		t.sendUndo(e, path, st)
-		st.Due += t.backoff(path, st.Attempt)
+		if t.sendUndo(e, path, st); st.Status == StepUndoing {
+			st.Due += t.backoff(path, st.Attempt)
+		}
 	case st.Status != StepWaiting || t.s.Back:
 	default:
 		t.event("timed out", path, "")

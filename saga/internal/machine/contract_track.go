@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // tracking is one call of Contract.Advance.
@@ -172,7 +173,7 @@ func (t *tracking) keep(e *Expected, path string, st *StepState, m *postrider.Me
 	if !t.c.undoable(e) || t.c.Observe {
 		return
 	}
-	st.Key = m.Key
+	st.Key = stored.Fit(m.Key, postrider.MaxKeyBytes) // that of another sender may be longer
 	if t.process != t.s.Process {
 		st.Process = t.process
 	}

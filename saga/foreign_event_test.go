@@ -1,0 +1,146 @@
+package saga_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/deadletter"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/saga"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// fromBroker is an engine that takes the events of its contracts from a broker, and from its own outbox.
+type fromBroker struct {
+	*testing.T
+	engine *saga.Engine[*memory.Tx]
+	db     *memory.Store
+	broker *memorybroker.Broker
+}
+
+// runFromBroker runs such an engine, and the handlers of services, for contracts. At the end, nothing may be dead-lettered.
+func runFromBroker(
+	t *testing.T, topics []string, handle func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error, contracts ...saga.Contract,
+) *fromBroker {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := memory.New(memory.Config{})
+	box, err := outbox.New(db, outbox.Config{Source: "shop"})
+	must(err)
+	engine, err := saga.New(db, box, saga.Config{Name: "shop"})
+	must(err)
+	for _, c := range contracts {
+		must(saga.Track(engine, c))
+	}
+	p, err := saga.NewParticipant(db, box, saga.ParticipantConfig{Name: "shop"})
+	must(err)
+	r, err := relay.New(db, relay.Config{Name: "engine", Topics: append(topics, append(engine.Topics(), engine.Topic())...)})
+	must(err)
+	broker, err := memorybroker.New(memorybroker.Config{})
+	must(err)
+	subscriber, err := broker.Subscriber(memorybroker.SubscriberConfig{Topics: engine.Topics()})
+	must(err)
+	in, err := inbox.New[*memory.Tx](db)
+	must(err)
+	events, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: "events"})
+	must(err)
+	must(errors.Join(engine.Relay(r), engine.Consume(events), handle(r, p)))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{r.Run, events.Run} {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		for d, err := range deadletter.New(db).ListDead(context.Background(), store.DeadFilter{}, 0, 0) {
+			t.Errorf("dead letter %s: %s (%v)", d.Message.Type, d.Cause, err)
+		}
+	})
+	return &fromBroker{t, engine, db, broker}
+}
+
+func (w *fromBroker) publish(m *postrider.Message) {
+	w.Helper()
+	if errs := w.broker.Publish(w.Context(), []*postrider.Message{m}); errs != nil {
+		w.Fatal(errs)
+	}
+}
+
+// instances are all that there are, by saga.
+func (w *fromBroker) instances() map[string]store.SagaSummary {
+	w.Helper()
+	list, err := w.db.ListSagas(w.Context(), store.SagaFilter{}, "", 100)
+	if err != nil {
+		w.Fatal(err)
+	}
+	found := make(map[string]store.SagaSummary)
+	for _, s := range list {
+		found[s.Saga] = s
+	}
+	if len(found) != len(list) {
+		w.Fatalf("the instances are %+v, want one for each saga", list)
+	}
+	return found
+}
+
+// undo handles a request for an undo of what a service has not done by Do.
+func undo(r *relay.Relay, p *saga.Participant[*memory.Tx], request, undone postrider.Definition[Order]) error {
+	return relay.HandleTx(r, request, func(ctx context.Context, tx *memory.Tx, m postrider.Typed[Order]) error {
+		return p.Undo(ctx, tx, request.Type(), func(context.Context, *postrider.Message) (*postrider.Message, error) { return undone.New(m.Data) })
+	})
+}
+
+// TestForeignEvent: an event of a sender that does not keep the limits of messages begins an instance like any other. It times out, and
+// services undo what belongs to it.
+func TestForeignEvent(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("long", 100)
+	for name, m := range map[string]postrider.Message{
+		"correlation and tenant": {ID: "e-1", CorrelationID: long, Tenant: long},
+		"ID and key":             {ID: long, Key: long},
+		"NUL and no UTF-8":       {ID: "\x00", Key: "\xff", Tenant: "\x00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := FulfilmentByEvents
+				c.Deadline = time.Minute
+				topics := []string{CancelOrder.Topic(), ReleaseStock.Topic(), RefundCard.Topic()}
+				w := runFromBroker(t, topics, func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error {
+					return errors.Join(undo(r, p, CancelOrder, OrderCancelled), undo(r, p, ReleaseStock, StockReleased), undo(r, p, RefundCard, CardRefunded))
+				}, c)
+				created, err := OrderCreated.New(Order{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				created.ID, created.CorrelationID, created.Tenant, created.Key = m.ID, m.CorrelationID, m.Tenant, m.Key
+				w.publish(created)
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if got := w.instances()[c.Name]; got.Status != saga.Compensated {
+					t.Errorf("the instance is %s and waits for %q, want it compensated", got.Status, got.Waiting)
+				}
+			})
+		})
+	}
+}
