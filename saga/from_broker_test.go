@@ -24,6 +24,7 @@ import (
 type fromBroker struct {
 	*testing.T
 	engine *saga.Engine[*memory.Tx]
+	box    *outbox.Outbox[*memory.Tx]
 	db     *memory.Store
 	broker *memorybroker.Broker
 }
@@ -76,13 +77,36 @@ func runFromBroker(
 			t.Errorf("dead letter %s: %s (%v)", d.Message.Type, d.Cause, err)
 		}
 	})
-	return &fromBroker{t, engine, db, broker}
+	return &fromBroker{t, engine, box, db, broker}
 }
 
 func (w *fromBroker) publish(m *postrider.Message) {
 	w.Helper()
 	if errs := w.broker.Publish(w.Context(), []*postrider.Message{m}); errs != nil {
 		w.Fatal(errs)
+	}
+}
+
+// sees publishes an event of a business process.
+func (w *fromBroker) sees(process string, event postrider.Definition[Order], data Order) {
+	w.Helper()
+	m, err := event.New(data)
+	if err != nil {
+		w.Fatal(err)
+	}
+	m.ID, m.Headers = postrider.NewID(), map[string]string{"postrider-saga": process}
+	w.publish(m)
+}
+
+// says asks for an operation on an instance.
+func (w *fromBroker) says(id string, o saga.Operation) {
+	w.Helper()
+	o.Actor, o.Reason = "ann", "test"
+	if _, err := w.box.InTx(w.Context(), func(ctx context.Context, tx *memory.Tx) error {
+		_, err := w.engine.Operate(ctx, tx, id, o)
+		return err
+	}); err != nil {
+		w.Fatal(err)
 	}
 }
 
@@ -143,4 +167,42 @@ func TestForeignEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOperatorsDoNotWaitForSources: while events cannot be read, the timer of an instance waits, and its operators do not. What they ask for
+// happens in the order in which they do.
+func TestOperatorsDoNotWaitForSources(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := FulfilmentByEvents
+		c.Deadline = time.Minute
+		w := runFromBroker(t, nil, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil }, c)
+		subscriber, err := w.broker.Subscriber(memorybroker.SubscriberConfig{Topics: w.engine.Topics()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := inbox.New[*memory.Tx](w.db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		down, err := inbox.NewConsumer(in, subscriber, inbox.ConsumerConfig{Name: "down"}) // it never runs
+		if err := errors.Join(err, w.engine.Consume(down)); err != nil {
+			t.Fatal(err)
+		}
+		w.sees("p-1", OrderCreated, Order{})
+		time.Sleep(time.Hour)
+		for _, verb := range []saga.Verb{saga.Pause, saga.Resume, saga.Pause, saga.Resume, saga.Abandon} {
+			w.says("p-1", saga.Operation{Verb: verb})
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := w.instances()[c.Name]; got.Status != saga.Abandoned {
+			t.Errorf("the instance is %s, want it abandoned", got.Status)
+		}
+		for h, err := range w.engine.History(t.Context(), "p-1") {
+			if err != nil || len(h.Entries) > 0 && h.Entries[0].Name == "operator.refused" {
+				t.Errorf("refused: %s (%v)", h.Note, err)
+			}
+		}
+	})
 }
