@@ -23,7 +23,8 @@ type Contract struct {
 	// Deadline is the time that an instance has to pass its pivot, or to complete if it has none; then it turns back. It begins
 	// when the tracker records the first event. Default: none.
 	Deadline time.Duration
-	// CancelWithin is for how long an instance that has completed can be cancelled, if no pivot has happened. Default: not at all.
+	// CancelWithin is for how long an instance that has completed can be cancelled, if no pivot has happened: at most Config.KeepEnded,
+	// and less than ParticipantConfig.KeepRecords of the services, by which they know what to undo. Default: not at all.
 	CancelWithin time.Duration
 	// Compensate says who starts the undos. Default: RequestUndos.
 	Compensate Compensation

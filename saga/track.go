@@ -35,6 +35,10 @@ func Track[Tx any](e *Engine[Tx], c Contract) error {
 	if err != nil {
 		return err
 	}
+	if keep := e.cfg.KeepEnded; keep >= 0 && c.CancelWithin > keep {
+		return fmt.Errorf("contract %s v%d: CancelWithin is %s, and the engine removes what has completed after %s (KeepEnded); keep it as long",
+			c.Name, c.Version, c.CancelWithin, keep)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, tracked := e.contracts[c.Name][c.Version]; tracked || e.sagas[c.Name] != nil {
