@@ -108,7 +108,7 @@ type Items struct {
 	of   func(m *postrider.Message) ([]string, error)
 }
 
-// ItemsOf reads the items from an event that comes before, usually the Start. Two items of the same name count as one.
+// ItemsOf reads the items from an event that always comes before, usually the Start. Two items of the same name count as one.
 func ItemsOf[T any](from postrider.Definition[T], items func(data T) []string) Items {
 	return Items{from.Type(), func(m *postrider.Message) ([]string, error) {
 		typed, err := from.Decode(m)

@@ -181,6 +181,8 @@ func (t *tracking) undoEvent(e *Expected, path string, st *StepState) {
 		t.stuck(path, st, "it may have happened and cannot be undone: ask "+e.Service+", and say done, or undone if it has not happened and will not")
 	case t.unlisted(e):
 		t.stuck(path, st, "its items are not known, since "+e.ItemsFrom+" was not seen")
+	case t.ofNoItem(e, path) && t.data[path] == nil:
+		t.stuck(path, st, "nobody knows which item it is about")
 	default:
 		st.Attempt = 0
 		t.sendUndo(e, path, st)

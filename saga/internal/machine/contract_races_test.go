@@ -159,6 +159,31 @@ func TestContractItemsKnownLate(t *testing.T) {
 	}
 }
 
+// TestContractItemsUnknown: an operator who vouches for an event that was not seen is asked about those whose items it names.
+func TestContractItemsUnknown(t *testing.T) {
+	t.Parallel()
+	missed := func() *run { return begin(t, itemised(t, "A", "B")).seesItem("reserved", "A").fires().is(Stuck) }
+	for _, vouched := range []func() *run{
+		func() *run { return missed().says(VerbDone, "created") },
+		func() *run { return missed().says(VerbSkip, "created").undoing("created") },
+	} {
+		r := vouched().is(Stuck)
+		if got := r.in.State.Waiting(); !slices.Equal(got, []string{"reserved"}) {
+			t.Errorf("waits for %q: %s", got, r.events())
+		}
+		r.says(VerbRetry, "").is(Stuck).says(VerbDone, "reserved").is(Running).sees("charged", "confirmed").is(Completed)
+		vouched().says(VerbSkip, "reserved").is(Running).sees("charged", "confirmed").is(Completed)
+		vouched().says(VerbComplete, "").is(Completed)
+	}
+	r := missed().says(VerbDone, "created").sees("created").is(Running)
+	if got := r.in.State.Waiting(); !slices.Equal(got, []string{"reserved[B]"}) {
+		t.Errorf("once the items are known, it waits for %q", got)
+	}
+	missed().says(VerbDone, "created").says(VerbSkip, "reserved").sees("created", "charged", "confirmed").is(Completed)
+	r = missed().says(VerbDone, "created").says(VerbDone, "reserved").sees("declined").is(Stuck).says(VerbUndone, "reserved")
+	r.seesItem("reserved.undone", "A").undoing("created").is(Compensated)
+}
+
 // TestContractUndoContinues: an undo that is stuck at once does not keep back those that do not depend on it.
 func TestContractUndoContinues(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,8 @@ func (t *tracking) pathOf(e *Expected, m *postrider.Message) (string, error) {
 // listItems records the items of events, if their source has happened now.
 func (t *tracking) listItems(r role, m *postrider.Message) error {
 	for _, e := range t.c.Events {
-		if r.kind != happened || e.ItemsFrom != m.Type || !t.unlisted(e) {
+		st := t.s.Steps[e.Name]
+		if r.kind != happened || e.ItemsFrom != m.Type || !t.unlisted(e) || st != nil && (st.ByHand || st.Status == StepSkipped) {
 			continue
 		}
 		items, err := e.Items(m)
@@ -127,7 +128,10 @@ func (t *tracking) listItems(r role, m *postrider.Message) error {
 			t.s.Items = make(map[string][]string)
 		}
 		t.s.Items[e.Name] = slices.Compact(slices.Sorted(slices.Values(items)))
-		if t.s.Back && t.s.Ended == "" { // until now, nobody knew what to undo
+		if st != nil && st.Status == StepStuck && !st.Seen && !st.Failed { // until now, nobody knew them
+			delete(t.s.Steps, e.Name)
+		}
+		if t.s.Back && t.s.Ended == "" {
 			t.turnItems(e)
 		}
 	}
@@ -136,7 +140,7 @@ func (t *tracking) listItems(r role, m *postrider.Message) error {
 
 // turnItems says what is owed for the items of an event that have become known after the instance turned back.
 func (t *tracking) turnItems(e *Expected) {
-	if st := t.s.Steps[e.Name]; st != nil && st.Owed {
+	if st := t.s.Steps[e.Name]; st != nil && st.Owed && (!st.Seen || !t.ofNoItem(e, e.Name)) {
 		delete(t.s.Steps, e.Name)
 	}
 	may := t.mayHaveHappened(t.s.Cause.Kind)[e]
@@ -261,7 +265,7 @@ func (t *tracking) undone(e *Expected, path string) {
 	}
 	late := t.s.Ended != "" && (t.s.Ended != Completed || !t.cancellable())
 	t.event("step.undone", path, "")
-	if !st.byHand() {
+	if !st.byHand() || e.Start { // see undoEvent
 		st.Status, st.Owed, st.Due, st.Attempt, st.Reason = StepUndone, false, 0, 0, ""
 	}
 	switch {
