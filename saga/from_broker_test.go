@@ -206,3 +206,32 @@ func TestOperatorsDoNotWaitForSources(t *testing.T) {
 		}
 	})
 }
+
+// TestUnreadableForOneContract: an event that one contract cannot read is no dead letter, since another contract knows it too.
+func TestUnreadableForOneContract(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		numbered := postrider.Define[struct{ SKU int }](StockReserved.Type()).WithTopic(StockReserved.Topic())
+		lines := saga.Contract{Name: "lines", Version: 1, Events: []saga.Event{
+			{On: OrderCreated, Service: "orders", Start: true, NoUndo: true},
+			{
+				On: numbered, Service: "inventory", After: saga.Defs{OrderCreated}, NoUndo: true, End: true,
+				Items: saga.ItemsOf(OrderCreated, func(o Order) []string { return []string{o.SKU} }),
+				Item:  saga.ItemFuncs{saga.ItemOf(numbered, func(o struct{ SKU int }) string { return strings.Repeat("x", o.SKU) })},
+			},
+		}}
+		w := runFromBroker(t, nil, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil }, FulfilmentByEvents, lines)
+		for _, event := range []postrider.Definition[Order]{OrderCreated, StockReserved, CardCharged, OrderConfirmed} {
+			w.sees("p-1", event, Order{SKU: "chair"})
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		found := w.instances()
+		if got := found[FulfilmentByEvents.Name]; got.Status != saga.Completed {
+			t.Errorf("the instance of the other contract is %s and waits for %q, want it completed", got.Status, got.Waiting)
+		}
+		if got := found[lines.Name]; got.Status != saga.Stuck || got.Waiting != StockReserved.Type()+", "+StockReserved.Type()+"[chair]" {
+			t.Errorf("the instance is %s and waits for %q, want it stuck", got.Status, got.Waiting)
+		}
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -200,9 +199,6 @@ func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *pos
 	t.before = machine.Instance{ID: id, Run: t.identity.Run, State: machine.State{Token: hex.EncodeToString(token)}}
 	var err error
 	t.after, t.out, err = c.compiled.Advance(b.policy(), t.before, machine.Input{Event: m, Process: processOf(m)})
-	if errors.Is(err, machine.ErrInput) {
-		return nil, postrider.Dead(ReasonNotApplicable, err)
-	}
 	if err != nil {
 		return nil, err
 	}
