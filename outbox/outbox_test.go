@@ -161,7 +161,7 @@ func TestPublishInAHandlerNamesItsCause(t *testing.T) {
 	}
 }
 
-// TestForeignCauseIsShortened: a handler of a message of another sender, which need not keep the limits, publishes all the same.
+// TestForeignCauseIsShortened: a handler of a message of another sender, which need not keep the limits, can still publish.
 func TestForeignCauseIsShortened(t *testing.T) {
 	t.Parallel()
 	b, long := setup(t, Config{}), strings.Repeat("long", 100)

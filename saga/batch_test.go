@@ -210,7 +210,7 @@ func TestChangeThatCannotBeSaved(t *testing.T) {
 }
 
 // TestInvalidMessageIsCounted: that a message cannot be published since it is invalid is not the database's failure, and would recur for
-// ever. A timer goes on all the same.
+// ever. A timer is still tried again.
 func TestInvalidMessageIsCounted(t *testing.T) {
 	t.Parallel()
 	e := &Engine[*memory.Tx]{cfg: Config{Name: "shop", Logger: quiet}}
