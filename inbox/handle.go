@@ -7,6 +7,7 @@ import (
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/handlers"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -71,7 +72,7 @@ func (c *Consumer[Tx]) register(messageType string, missing bool, add func() err
 		err = add()
 	}
 	if err == nil {
-		err = c.retries.HandleFunc(storableText(messageType, postrider.MaxTypeBytes), c.processParked)
+		err = c.retries.HandleFunc(stored.Fit(messageType, postrider.MaxTypeBytes), c.processParked)
 		if errors.Is(err, relay.ErrDuplicateHandler) {
 			err = nil // for another version of it
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -47,7 +48,7 @@ func (in *Inbox[Tx]) Process(ctx context.Context, tx Tx, consumer string, m *pos
 		return false, errors.New("inbox: Process needs the name of a consumer and a message with an ID")
 	}
 	named := postrider.Message{
-		ID: storableText(m.ID, postrider.MaxIDBytes), Key: storableText(m.Key, postrider.MaxKeyBytes), Headers: m.Headers,
+		ID: stored.Fit(m.ID, postrider.MaxIDBytes), Key: stored.Fit(m.Key, postrider.MaxKeyBytes), Headers: m.Headers,
 	}
 	results, err := in.store.Claim(ctx, tx, consumer, claimsOf([]*postrider.Message{&named}, func(m *postrider.Message) bool {
 		return handlesAgain(m, consumer, HandleNamedReplays)

@@ -1,8 +1,6 @@
 package inbox
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/internal/stored"
@@ -83,8 +80,8 @@ func storable(m *postrider.Message) *postrider.Message {
 	}
 	out, original := *m, make(map[string]string)
 	for _, f := range boundedTexts(&out) {
-		if came := *f.text; !holdable(came, f.limit) {
-			*f.text, original[f.name] = standIn(came, f.limit), strconv.QuoteToASCII(came)
+		if came := *f.text; !stored.Holdable(came, f.limit) {
+			*f.text, original[f.name] = stored.StandIn(came, f.limit), strconv.QuoteToASCII(came)
 		}
 	}
 	for _, f := range boundedTimes(&out) {
@@ -97,7 +94,7 @@ func storable(m *postrider.Message) *postrider.Message {
 	}
 	out.Headers = maps.Clone(m.Headers)
 	for name, value := range m.Headers {
-		if !holdable(name, math.MaxInt) || !holdable(value, math.MaxInt) || slices.Contains(ownHeaders, name) {
+		if !stored.Holdable(name, math.MaxInt) || !stored.Holdable(value, math.MaxInt) || slices.Contains(ownHeaders, name) {
 			delete(out.Headers, name)
 			original[headerPrefix+strconv.QuoteToASCII(name)] = strconv.QuoteToASCII(value)
 		}
@@ -163,14 +160,6 @@ func parseTime(quoted string) (time.Time, error) {
 	return time.Unix(seconds, nanoseconds).UTC(), err
 }
 
-// storableText returns the text, or its stand-in if some database cannot store it.
-func storableText(text string, limit int) string {
-	if holdable(text, limit) {
-		return text
-	}
-	return standIn(text, limit)
-}
-
 // standInFor returns the part of a message, which storable has returned, that every database takes. The database has compared
 // ID and key with others before.
 func standInFor(m *postrider.Message) *postrider.Message {
@@ -183,22 +172,10 @@ func standInFor(m *postrider.Message) *postrider.Message {
 					return '?'
 				}
 				return r
-			}, standIn(*f.text, f.limit))
+			}, stored.StandIn(*f.text, f.limit))
 		}
 	}
 	return &out
 }
 
 func notPrintableASCII(r rune) bool { return r < ' ' || r > '~' }
-
-func holdable(text string, limit int) bool {
-	return len(text) <= limit && utf8.ValidString(text) && strings.IndexByte(text, 0) < 0
-}
-
-// standIn is the beginning of a text, as far as it is readable, and a digest that distinguishes it from others.
-func standIn(text string, limit int) string {
-	sum := sha256.Sum256([]byte(text))
-	digest := "~" + hex.EncodeToString(sum[:16])
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), limit-len(digest))], "") + digest
-}

@@ -161,6 +161,19 @@ func TestPublishInAHandlerNamesItsCause(t *testing.T) {
 	}
 }
 
+// TestForeignCauseIsShortened: a handler of a message of another sender, which need not keep the limits, can still publish.
+func TestForeignCauseIsShortened(t *testing.T) {
+	t.Parallel()
+	b, long := setup(t, Config{}), strings.Repeat("long", 100)
+	for _, handled := range []postrider.Message{{ID: long}, {ID: "\x001"}, {ID: "1", CorrelationID: long, Tenant: long}, {ID: "1", Tenant: "\xff"}} {
+		into := &tx{}
+		_, err := b.Publish(postrider.ContextWithMessage(t.Context(), &handled), into, &postrider.Message{Type: "t"})
+		if err != nil || handled.CorrelationID == long && (!strings.HasPrefix(into.msgs[0].CorrelationID, "longlong") || into.msgs[0].CausationID != "1") {
+			t.Errorf("handling %.40q: published %+v (%v)", handled.ID, into.msgs, err)
+		}
+	}
+}
+
 type propagator struct{}
 
 func (propagator) Inject(ctx context.Context, h map[string]string) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
 )
 
@@ -80,9 +81,9 @@ func (p *preparation[Tx]) complete(m *postrider.Message) {
 		delete(m.Headers, postrider.HeaderReplayFor)
 	}
 	if h := p.handled; h != nil {
-		m.CorrelationID = cmp.Or(m.CorrelationID, h.CorrelationID, h.ID)
-		m.CausationID = cmp.Or(m.CausationID, h.ID)
-		m.Tenant = cmp.Or(m.Tenant, h.Tenant)
+		inherit(&m.CorrelationID, cmp.Or(h.CorrelationID, h.ID), postrider.MaxCorrelationIDBytes)
+		inherit(&m.CausationID, h.ID, postrider.MaxCausationIDBytes)
+		inherit(&m.Tenant, h.Tenant, postrider.MaxTenantBytes)
 	}
 	// Copy the headers if anything other than the store may see the copy.
 	if len(p.injected) > 0 || len(o.config.Hooks) > 0 || p.actor != "" {
@@ -95,6 +96,13 @@ func (p *preparation[Tx]) complete(m *postrider.Message) {
 		m.Headers = headers
 	}
 	m.FillDefaults(o.config.Source, p.now)
+}
+
+// inherit fills in a text from the handled message. A message of another sender need not keep the limits.
+func inherit(text *string, from string, limit int) {
+	if *text == "" {
+		*text = stored.Fit(from, limit)
+	}
 }
 
 // before runs the BeforePublish hooks and says whether one of them suppressed the message.

@@ -208,3 +208,24 @@ func TestChangeThatCannotBeSaved(t *testing.T) {
 		}
 	})
 }
+
+// TestInvalidMessageIsCounted: that a message cannot be published since it is invalid is not the database's failure, and would recur for
+// ever. A timer is still tried again.
+func TestInvalidMessageIsCounted(t *testing.T) {
+	t.Parallel()
+	e := &Engine[*memory.Tx]{cfg: Config{Name: "shop", Logger: quiet}}
+	invalid := storeError{fmt.Errorf("publish: %w", (&postrider.Message{}).Validate(postrider.Limits{}))}
+	for _, tt := range []struct {
+		messageType string
+		err         error
+		want        postrider.OutcomeKind
+	}{
+		{typeReply, invalid, postrider.Retried},
+		{typeReply, storeError{errors.New("deadlock")}, postrider.Snoozed},
+		{typeTimer, invalid, postrider.Snoozed},
+	} {
+		if got := postrider.OutcomeOf(e.uncounted(&postrider.Message{Type: tt.messageType}, tt.err)).Kind; got != tt.want {
+			t.Errorf("%s after %v: %v, want %v", tt.messageType, tt.err, got, tt.want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/saga/internal/machine"
 )
 
@@ -22,7 +23,8 @@ type Contract struct {
 	// Deadline is the time that an instance has to pass its pivot, or to complete if it has none; then it turns back. It begins
 	// when the tracker records the first event. Default: none.
 	Deadline time.Duration
-	// CancelWithin is for how long an instance that has completed can be cancelled, if no pivot has happened. Default: not at all.
+	// CancelWithin is for how long an instance that has completed can be cancelled, if no pivot has happened: at most Config.KeepEnded,
+	// and less than ParticipantConfig.KeepRecords of the services, by which they know what to undo. Default: not at all.
 	CancelWithin time.Duration
 	// Compensate says who starts the undos. Default: RequestUndos.
 	Compensate Compensation
@@ -106,7 +108,7 @@ type Items struct {
 	of   func(m *postrider.Message) ([]string, error)
 }
 
-// ItemsOf reads the items from an event that comes before, usually the Start. Two items of the same name count as one.
+// ItemsOf reads the items from an event that always comes before, usually the Start. Two items of the same name count as one.
 func ItemsOf[T any](from postrider.Definition[T], items func(data T) []string) Items {
 	return Items{from.Type(), func(m *postrider.Message) ([]string, error) {
 		typed, err := from.Decode(m)
@@ -269,6 +271,12 @@ func (c *Contract) identityOf(m *postrider.Message) string {
 }
 
 // processOf identifies the business process that a message belongs to.
-func processOf(m *postrider.Message) string {
-	return cmp.Or(m.Headers[headerID], m.CorrelationID, m.ID)
+func processOf(m *postrider.Message) string { return cmp.Or(m.Headers[headerID], correlationOf(m)) }
+
+// correlationOf is the correlation ID that messages get that are published while m is handled.
+func correlationOf(m *postrider.Message) string {
+	return stored.Fit(cmp.Or(m.CorrelationID, m.ID), postrider.MaxCorrelationIDBytes)
 }
+
+// tenantOf is the tenant that such messages get.
+func tenantOf(m *postrider.Message) string { return stored.Fit(m.Tenant, postrider.MaxTenantBytes) }

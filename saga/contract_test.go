@@ -28,6 +28,16 @@ func TestContractValidate(t *testing.T) {
 			e[1].Items = saga.ItemsOf(OrderCreated, func(o Order) []string { return []string{o.SKU} })
 			e[1].Item = saga.ItemFuncs{saga.ItemOf(StockReserved, func(o Order) string { return o.SKU })}
 		}, "has Items and no ItemOf its Undone"},
+		"items of an alternative": {func(e []saga.Event) {
+			e[3].After = saga.Defs{saga.OneOf(StockReserved, CardCharged)}
+			e[3].Items = saga.ItemsOf(CardCharged, func(o Order) []string { return []string{o.SKU} })
+			e[3].Item = saga.ItemFuncs{saga.ItemOf(OrderConfirmed, func(o Order) string { return o.SKU })}
+		}, "need not happen before it"},
+		"items of an optional event": {func(e []saga.Event) {
+			e[2].Optional, e[2].Fails, e[3].After = true, nil, saga.Defs{StockReserved}
+			e[3].Items = saga.ItemsOf(CardCharged, func(o Order) []string { return []string{o.SKU} })
+			e[3].Item = saga.ItemFuncs{saga.ItemOf(OrderConfirmed, func(o Order) string { return o.SKU })}
+		}, "need not happen before it"},
 		"nil definition": {func(e []saga.Event) { e[3].On = nil }, "On is nil"},
 	} {
 		c := FulfilmentByEvents

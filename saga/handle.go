@@ -56,13 +56,14 @@ func protected(m *postrider.Message, f func() error) error {
 	return protect.Call(f, func(v any, stack string) error { return &relay.PanicError{Value: v, Stack: stack} })
 }
 
-// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's, nor does
-// any of a message that is vital.
+// uncounted returns the outcome of a message. A failure of the database does not count as an attempt, since it is not the message's; an
+// invalid message that follows from it does. No failure of a message that is vital counts.
 func (e *Engine[Tx]) uncounted(m *postrider.Message, err error) error {
 	if postrider.OutcomeOf(err).Kind != postrider.Retried {
 		return err
 	}
-	if _, ofStore := errors.AsType[storeError](err); !ofStore && !vital(m) { // it is repeated, or its sender is told
+	_, ofStore := errors.AsType[storeError](err)
+	if _, invalid := errors.AsType[*postrider.ValidationError](err); !vital(m) && (invalid || !ofStore) { // it is repeated, or its sender is told
 		return err
 	}
 	e.cfg.Logger.Warn("saga: a message fails and is tried again", "engine", e.cfg.Name, "type", m.Type, "instance", m.Headers[headerID], "error", err)

@@ -16,7 +16,7 @@ import (
 // topicPrefix is the beginning of the topic of an engine's messages.
 const topicPrefix = "postrider.saga."
 
-// The types of the engine's messages. All of them have the engine's topic and the key of the instance, so that the inputs of
+// The types of the engine's messages. All of them have the engine's topic and, but for verbs, the key of the instance, so that the inputs of
 // an instance stay in order.
 const (
 	typeReply  = "postrider.saga.reply"
@@ -136,9 +136,10 @@ func verbMessage(engine, id string, v machine.Verb) (*postrider.Message, error) 
 	if err != nil {
 		return nil, err
 	}
-	key := keyOf(id)
-	if v.Kind == machine.VerbMigrate { // the other messages of the instance may wait for a version that no process has
-		key = "migrate/" + key
+	// Operators do not wait for the other messages of the instance, which may wait for a broker or for the database.
+	key := "verb/" + keyOf(id)
+	if v.Kind == machine.VerbMigrate { // nor for other verbs, which may wait for a version that no process has
+		key = "migrate/" + keyOf(id)
 	}
 	return &postrider.Message{
 		ID: postrider.NewID(), Type: typeVerb, Topic: topicPrefix + engine, Key: key, Payload: payload, Headers: map[string]string{headerID: id},

@@ -82,10 +82,7 @@ func (s *Saga[Tx, D]) begin(ctx context.Context, id string, data D, input []byte
 	}
 	t.identity.CorrelationID = t.identity.Run
 	if m := postrider.MessageFromContext(ctx); m != nil {
-		t.messageID, t.identity.Tenant = m.ID, m.Tenant
-		if t.identity.CorrelationID = m.CorrelationID; m.CorrelationID == "" {
-			t.identity.CorrelationID = m.ID
-		}
+		t.messageID, t.identity.Tenant, t.identity.CorrelationID = m.ID, tenantOf(m), correlationOf(m)
 	}
 	t.after, t.out, err = s.compiled.Advance(s.engine.policy(), t.before, machine.Input{Start: &machine.Start{}})
 	return t, err

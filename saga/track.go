@@ -1,21 +1,23 @@
 package saga
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/saga/internal/machine"
 	"github.com/postrider/postrider/store"
 )
+
+// maxProcess is the largest size of the identity of a business process.
+const maxProcess = 1 << 10
 
 // tracked is a contract that an engine tracks.
 type tracked struct {
@@ -31,6 +33,10 @@ func Track[Tx any](e *Engine[Tx], c Contract) error {
 	compiled, err := c.Compile()
 	if err != nil {
 		return err
+	}
+	if keep := e.cfg.KeepEnded; keep >= 0 && c.CancelWithin > keep {
+		return fmt.Errorf("contract %s v%d: CancelWithin is %s, and the engine removes what has completed after %s (KeepEnded); keep it as long",
+			c.Name, c.Version, c.CancelWithin, keep)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -115,6 +121,9 @@ func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Messag
 		return nil
 	case !storable(identity):
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its instance of %s is not UTF-8 without NUL", m.Type, m.ID, c.contract.Name))
+	case !stored.Holdable(processOf(m), maxProcess): // requests for undos name it
+		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its business process must be UTF-8 without NUL, of at most %d bytes",
+			m.Type, m.ID, maxProcess))
 	}
 	ids := trackedIDs(c.contract.Name, identity)
 	for _, id := range ids { // the batch has looked for them
@@ -183,16 +192,13 @@ func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *pos
 	t := &transition{
 		identity: store.SagaIdentity{
 			Run: postrider.NewID(), ID: id, Engine: b.cfg.Name, Saga: c.compiled.Name, Version: c.compiled.Version, Hash: c.compiled.Hash(),
-			Kind: store.SagaChoreographed, CorrelationID: correlationOf(m), Tenant: m.Tenant,
+			Kind: store.SagaChoreographed, CorrelationID: correlationOf(m), Tenant: tenantOf(m),
 		},
 		startedAt: time.Now(), input: "event", step: m.Type, messageID: m.ID,
 	}
 	t.before = machine.Instance{ID: id, Run: t.identity.Run, State: machine.State{Token: hex.EncodeToString(token)}}
 	var err error
 	t.after, t.out, err = c.compiled.Advance(b.policy(), t.before, machine.Input{Event: m, Process: processOf(m)})
-	if errors.Is(err, machine.ErrInput) {
-		return nil, postrider.Dead(ReasonNotApplicable, err)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,9 +210,4 @@ func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *pos
 		b.runs[id], b.msgs = t.identity.Run, append(b.msgs, msgs...)
 	}
 	return existing, nil
-}
-
-// correlationOf is the correlation ID that messages get that are published while m is handled.
-func correlationOf(m *postrider.Message) string {
-	return cmp.Or(m.CorrelationID, m.ID)
 }

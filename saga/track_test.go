@@ -3,6 +3,8 @@ package saga_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,6 +65,34 @@ func tracked(
 			return err
 		})
 		must(err)
+	}
+}
+
+// TestCancelWithinIsKept: a contract does not promise to cancel what the engine has removed.
+func TestCancelWithinIsKept(t *testing.T) {
+	t.Parallel()
+	const week = 7 * 24 * time.Hour
+	for _, tt := range []struct {
+		keep, cancel time.Duration
+		refused      bool
+	}{
+		{0, week, false}, {0, week + 1, true}, {time.Hour, 2 * time.Hour, true}, {-1, 100 * week, false}, {time.Hour, 0, false},
+	} {
+		store := memory.New(memory.Config{})
+		box, err := outbox.New(store, outbox.Config{Source: "shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engine, err := saga.New(store, box, saga.Config{Name: "shop", KeepEnded: tt.keep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := FulfilmentByEvents
+		c.Events = slices.Clone(c.Events)
+		c.Events[3].NoUndo, c.CancelWithin = true, tt.cancel
+		if err := saga.Track(engine, c); (err != nil) != tt.refused || err != nil && !strings.Contains(err.Error(), "KeepEnded") {
+			t.Errorf("KeepEnded %s and CancelWithin %s: %v", tt.keep, tt.cancel, err)
+		}
 	}
 }
 

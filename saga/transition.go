@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/saga/internal/machine"
 	"github.com/postrider/postrider/store"
 )
@@ -195,7 +196,9 @@ func (t *transition) times() store.SagaTimes {
 
 // entry is the transition's entry in the history.
 func (t *transition) entry() (store.SagaTransition, error) {
-	h := store.SagaTransition{Input: t.input, Step: t.step, MessageID: t.messageID, Actor: t.actor, Note: t.note}
+	h := store.SagaTransition{
+		Input: t.input, Step: stored.Fit(t.step, maxText), MessageID: stored.Fit(t.messageID, postrider.MaxIDBytes), Actor: t.actor, Note: t.note,
+	}
 	for _, event := range t.out.Events {
 		h.Entries = append(h.Entries, store.SagaEntry{Name: event.What, Step: event.Step, Text: event.Note})
 	}

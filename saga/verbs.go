@@ -72,8 +72,9 @@ const maxText = 256
 func storable(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
 
 // Operate asks for an operation on the instance with an ID, in the transaction tx, and returns the operation's ID. Operations are
-// messages, so that they take their turn among the other inputs of the instance, and any process can ask for them. The
-// instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; an invalid Actor, Reason, Step or Role; those of outbox.Publish.
+// messages, so any process can ask for them. Those on an instance happen in the order in which they are committed, except Migrate; they do
+// not wait for its other messages. The instance's history has what became of it: see Outcome. Errors: a missing Actor, Reason or Verb; an
+// invalid Actor, Reason, Step or Role; those of outbox.Publish.
 func (e *Engine[Tx]) Operate(ctx context.Context, tx Tx, id string, o Operation) (operation string, err error) {
 	m, err := o.message(e.cfg.Name, id)
 	if err != nil {

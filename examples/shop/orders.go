@@ -51,7 +51,11 @@ func openOrders(ctx context.Context, s *Service) (err error) {
 		if o.fulfilment, err = saga.Register(o.engine, Fulfilment(version, s.cfg.Terms, o.become)); err != nil {
 			return err
 		}
-		if err := saga.Track(o.engine, FulfilmentByEvents(version, s.cfg.Terms)); err != nil {
+		byEvents := FulfilmentByEvents(version, s.cfg.Terms)
+		if s.cfg.Keep > 0 { // what is removed cannot be cancelled
+			byEvents.CancelWithin = min(byEvents.CancelWithin, s.cfg.Keep)
+		}
+		if err := saga.Track(o.engine, byEvents); err != nil {
 			return err
 		}
 	}

@@ -75,8 +75,7 @@ func notHoldable[Tx any](w *world[Tx]) {
 			case i >= 4:
 				return postrider.Dead("not wanted", errBoom)
 			}
-			_, err = w.outbox.Publish(ctx, tx, &postrider.Message{ID: fmt.Sprint("effect-", i), Type: "effect",
-				Tenant: "short", CorrelationID: "short", CausationID: "short"}) // a longer one would be copied from the message
+			_, err = w.outbox.Publish(ctx, tx, &postrider.Message{ID: fmt.Sprint("effect-", i), Type: "effect"}) // the rest comes from the message
 			return err
 		}
 		s.prepare = func(c *inbox.Consumer[Tx]) {

@@ -278,7 +278,18 @@ func (k *contractChecker) items(e *Expected) {
 		k.fault(e.Name, "its items come from %s, which is not among the events before it", e.ItemsFrom)
 	case k.c.byName[e.ItemsFrom].Each:
 		k.fault(e.Name, "its items come from %s, which has items itself", e.ItemsFrom)
+	case !k.always(e, e.ItemsFrom):
+		k.fault(e.Name, "its items come from %s, which need not happen before it; read them from an event that all ways to it have", e.ItemsFrom)
 	}
+}
+
+// always says whether an event comes after another on every way.
+func (k *contractChecker) always(e *Expected, before string) bool {
+	return slices.ContainsFunc(e.After, func(group []string) bool {
+		return len(group) > 0 && !slices.ContainsFunc(group, func(name string) bool {
+			return name != before && (k.c.byName[name] == nil || !k.always(k.c.byName[name], before))
+		})
+	})
 }
 
 // undos checks that whatever can be turned back can be undone, and that the undo is confirmed.

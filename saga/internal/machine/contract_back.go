@@ -181,6 +181,8 @@ func (t *tracking) undoEvent(e *Expected, path string, st *StepState) {
 		t.stuck(path, st, "it may have happened and cannot be undone: ask "+e.Service+", and say done, or undone if it has not happened and will not")
 	case t.unlisted(e):
 		t.stuck(path, st, "its items are not known, since "+e.ItemsFrom+" was not seen")
+	case t.ofNoItem(e, path) && t.data[path] == nil:
+		t.stuck(path, st, "nobody knows which item it is about")
 	default:
 		st.Attempt = 0
 		t.sendUndo(e, path, st)
@@ -195,8 +197,6 @@ func (t *tracking) sendUndo(e *Expected, path string, st *StepState) {
 		t.event("undo.awaited", path, e.Service)
 		return
 	}
-	st.Attempt++
-	st.Due = t.clock() + t.p.UndoTimeout
 	m := &postrider.Message{
 		Type: e.Undo.Type, Topic: e.Undo.Topic, SchemaVersion: e.Undo.SchemaVersion, Key: st.Key, ContentType: st.ContentType,
 		Payload: t.data[path],
@@ -210,6 +210,12 @@ func (t *tracking) sendUndo(e *Expected, path string, st *StepState) {
 			m.Payload = payload
 		}
 	}
+	if err := t.check(m); err != nil { // such as a content type of another sender
+		t.stuck(path, st, "its undo cannot be asked for: "+err.Error())
+		return
+	}
+	st.Attempt++
+	st.Due = t.clock() + t.p.UndoTimeout
 	t.out.Commands = append(t.out.Commands, Command{ // what the Start began with, no record says
 		Path: path, SentAs: path, Undo: true, Attempt: st.Attempt, Seen: st.Seen && !e.Start, Since: st.Since, Message: m, Contract: t.c.Name,
 		Process: cmp.Or(st.Process, t.s.Process),

@@ -30,7 +30,9 @@ func (t *tracking) await() {
 			switch st := t.s.Steps[path]; {
 			case st == nil && !e.Optional && !replaced && t.ready(e) && !t.unlisted(e):
 				t.awaitEvent(e, path)
-			case st != nil && st.Status == StepWaiting && replaced:
+			case st == nil && !e.Optional && !replaced && t.ready(e) && path == e.Name && t.done(t.c.byName[e.ItemsFrom]):
+				t.stuckWithoutItems(e, "its items, which "+e.ItemsFrom+" names, are not known: say done if it has happened for all")
+			case st != nil && replaced && (st.Status == StepWaiting || st.Status == StepStuck && t.ofNoItem(e, path)):
 				delete(t.s.Steps, path)
 				t.event("step.skipped", path, "an alternative happened")
 			}
@@ -54,6 +56,18 @@ func (t *tracking) unlisted(e *Expected) bool {
 	return e.Each && !listed
 }
 
+// ofNoItem says whether the path of an event with items names none of them: it stands for those that nobody knows.
+func (t *tracking) ofNoItem(e *Expected, path string) bool {
+	return e.Each && path == e.Name && !slices.Contains(t.s.Items[e.Name], "")
+}
+
+// stuckWithoutItems leaves an event to an operator, since nobody knows of which items it is to happen, or has.
+func (t *tracking) stuckWithoutItems(e *Expected, reason string) {
+	st := t.step(e.Name)
+	st.Owed = t.c.undoable(e) && !t.c.Observe
+	t.stuck(e.Name, st, reason)
+}
+
 // ready says whether everything that an event comes after has happened.
 func (t *tracking) ready(e *Expected) bool {
 	return t.each(e, func(before *Expected) bool { return t.done(before) })
@@ -66,9 +80,9 @@ func (t *tracking) each(e *Expected, is func(before *Expected) bool) bool {
 	})
 }
 
-// done says whether an event has happened, with all its items, or an operator skipped it.
+// done says whether an event has happened, with all its items, or an operator said so or skipped it.
 func (t *tracking) done(e *Expected) bool {
-	return !t.unlisted(e) && !slices.ContainsFunc(t.paths(e), func(path string) bool {
+	return !slices.ContainsFunc(t.paths(e), func(path string) bool {
 		st := t.s.Steps[path]
 		return st == nil || st.Status != StepDone && st.Status != StepSkipped
 	})
@@ -204,8 +218,9 @@ func (t *tracking) due(e *Expected, path string, st *StepState) {
 	case st.Status == StepUndoing && st.Attempt >= t.p.UndoAttempts:
 		t.stuck(path, st, fmt.Sprintf("%s has not undone it: there was no %s after %d requests", e.Service, e.Undone, st.Attempt))
 	case st.Status == StepUndoing:
-		t.sendUndo(e, path, st)
-		st.Due += t.backoff(path, st.Attempt)
+		if t.sendUndo(e, path, st); st.Status == StepUndoing {
+			st.Due += t.backoff(path, st.Attempt)
+		}
 	case st.Status != StepWaiting || t.s.Back:
 	default:
 		t.event("timed out", path, "")

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,73 @@ func TestContractItemsKnownLate(t *testing.T) {
 	if got := r.sent(); len(got) != 2 {
 		t.Errorf("sent %q, want the undos of A and B: %s", got, r.events())
 	}
+}
+
+// TestContractItemsUnknown: an operator who vouches for an event that was not seen is asked about those whose items it names.
+func TestContractItemsUnknown(t *testing.T) {
+	t.Parallel()
+	missed := func() *run { return begin(t, itemised(t, "A", "B")).seesItem("reserved", "A").fires().is(Stuck) }
+	for _, vouched := range []func() *run{
+		func() *run { return missed().says(VerbDone, "created") },
+		func() *run { return missed().says(VerbSkip, "created").undoing("created") },
+	} {
+		r := vouched().is(Stuck)
+		if got := r.in.State.Waiting(); !slices.Equal(got, []string{"reserved"}) {
+			t.Errorf("waits for %q: %s", got, r.events())
+		}
+		r.says(VerbRetry, "").is(Stuck).says(VerbDone, "reserved").is(Running).sees("charged", "confirmed").is(Completed)
+		vouched().says(VerbSkip, "reserved").is(Running).sees("charged", "confirmed").is(Completed)
+		vouched().says(VerbComplete, "").is(Completed)
+	}
+	r := missed().says(VerbDone, "created").sees("created").is(Running)
+	if got := r.in.State.Waiting(); !slices.Equal(got, []string{"reserved[B]"}) {
+		t.Errorf("once the items are known, it waits for %q", got)
+	}
+	missed().says(VerbDone, "created").says(VerbSkip, "reserved").sees("created", "charged", "confirmed").is(Completed)
+	r = missed().says(VerbDone, "created").says(VerbDone, "reserved").sees("declined").is(Stuck).says(VerbUndone, "reserved")
+	r.seesItem("reserved.undone", "A").undoing("created").is(Compensated)
+}
+
+// TestContractUnreadableItem: an event whose item cannot be read is for an operator. It is not refused, since other contracts may know it.
+func TestContractUnreadableItem(t *testing.T) {
+	t.Parallel()
+	readable := false
+	c := itemised(t, "A", "B")
+	c.Events[1].Item = func(m *postrider.Message) (string, error) {
+		if item := m.Headers["item"]; item != "?" || readable {
+			return strings.Replace(item, "?", "B", 1), nil
+		}
+		return "", errors.New("it is a number")
+	}
+	begin(t, c).seesItem("reserved", "?").is(Stuck).sees("created", "charged").seesItem("reserved", "A").says(VerbDone, "reserved").is(Running)
+
+	r := begin(t, c).sees("created").seesItem("reserved", "?").is(Stuck)
+	if r.seesItem("reserved", "?"); !r.out.Ignored || !strings.Contains(r.events(), "it is a number") {
+		t.Errorf("a duplicate is not ignored: %s", r.events())
+	}
+	r.says(VerbRetry, "").is(Running).seesItem("reserved", "A")
+	readable = true
+	r.seesItem("reserved", "?").sees("charged", "confirmed").is(Completed)
+	readable = false
+
+	r = begin(t, c).sees("created").seesItem("reserved", "?").says(VerbCompensate, "").undoing("shipped", "charged").is(Stuck).says(VerbUndone, "reserved")
+	r.seesItem("reserved.undone", "A").seesItem("reserved.undone", "B").undoing("created").is(Compensated)
+	r.seesItem("unavailable", "?").is(Compensated).seesItem("reserved", "?").is(Stuck).says(VerbUndone, "reserved").is(Compensated)
+
+	r = begin(t, c).sees("created").seesItem("reserved", "A").sees("declined").is(Compensating).seesItem("reserved", "?").is(Stuck)
+	r.seesItem("reserved.undone", "A").seesItem("reserved.undone", "B").is(Stuck).says(VerbUndone, "reserved").undoing("created").is(Compensated)
+}
+
+// TestContractUnreadableItems: so it is if the event cannot be read that names the items. Once it can, it can be replayed.
+func TestContractUnreadableItems(t *testing.T) {
+	t.Parallel()
+	unreadable, c := errors.New("it is a number"), itemised(t)
+	c.Events[1].Items = func(*postrider.Message) ([]string, error) { return []string{"A"}, unreadable }
+	begin(t, c).sees("created").is(Stuck).says(VerbDone, "reserved").sees("charged", "confirmed").is(Completed)
+	begin(t, c).sees("created").says(VerbRetry, "").is(Stuck).says(VerbCompensate, "").undoing("shipped", "charged").says(VerbUndone, "reserved").undoing("created").is(Compensated)
+	r := begin(t, c).sees("created").is(Stuck)
+	unreadable = nil
+	r.sees("created").is(Running).seesItem("reserved", "A").sees("charged", "confirmed").is(Completed)
 }
 
 // TestContractUndoContinues: an undo that is stuck at once does not keep back those that do not depend on it.

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,20 +36,21 @@ func shop(t *testing.T, change ...func(c *Contract)) *Contract {
 // run is an instance of a contract in a test.
 type run struct {
 	*testing.T
-	c   *Contract
-	in  Instance
-	out Output
-	age time.Duration
+	c      *Contract
+	policy Policy
+	in     Instance
+	out    Output
+	age    time.Duration
 }
 
 func begin(t *testing.T, c *Contract) *run {
-	return &run{T: t, c: c, in: Instance{ID: "id", Run: "run", State: State{Token: "token"}}}
+	return &run{T: t, c: c, policy: testPolicy, in: Instance{ID: "id", Run: "run", State: State{Token: "token"}}}
 }
 
 func (r *run) input(input Input) {
 	r.Helper()
 	input.Age, input.ReadUpTo = r.age, r.age
-	in, out, err := r.c.Advance(testPolicy, r.in, input)
+	in, out, err := r.c.Advance(r.policy, r.in, input)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -248,6 +250,23 @@ func TestContractUndoRequest(t *testing.T) {
 	r = begin(t, shop(t)).sees("created", "reserved", "declined")
 	r.input(Input{Reply: &Reply{SentAs: "reserved", Token: "token", Outcome: OutcomeCannotUndo}})
 	r.is(Stuck)
+}
+
+// TestContractUndoThatCannotBeSent: a request that the outbox would refuse, such as with the content type of another sender, is for an
+// operator.
+func TestContractUndoThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	r := begin(t, shop(t))
+	r.policy.Check = func(m *postrider.Message) error {
+		if m.Type == "reserved.undo" {
+			return errors.New("is not a media type")
+		}
+		return nil
+	}
+	if r.sees("created", "reserved", "declined").is(Stuck); len(r.out.Commands) > 0 || !strings.Contains(r.events(), "is not a media type") {
+		t.Errorf("sent %v; %s", r.out.Commands, r.events())
+	}
+	r.says(VerbRetry, "").is(Stuck).says(VerbUndone, "reserved").undoing("created").is(Compensated)
 }
 
 // TestContractAlternatives: one of several events suffices, and what comes after the others is not awaited.

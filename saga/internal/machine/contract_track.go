@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/stored"
 )
 
 // tracking is one call of Contract.Advance.
@@ -59,7 +60,8 @@ func (c *Contract) Advance(p Policy, in Instance, input Input) (Instance, Output
 func (t *tracking) apply(input Input) error {
 	switch {
 	case input.Event != nil:
-		return t.see(input.Event)
+		t.see(input.Event)
+		return nil
 	case input.Timer != nil:
 		t.timer(input.Timer)
 		return nil
@@ -73,31 +75,30 @@ func (t *tracking) apply(input Input) error {
 }
 
 // see takes an event, a failure or the confirmation of an undo.
-func (t *tracking) see(m *postrider.Message) error {
+func (t *tracking) see(m *postrider.Message) {
 	r, known := t.c.roles[m.Type]
 	if !known {
 		t.out.Ignored = true
-		return nil
-	}
-	path, err := t.pathOf(r.event, m)
-	if err != nil {
-		return fmt.Errorf("%w: %s %s: %w", ErrInput, m.Type, m.ID, err)
+		return
 	}
 	if t.in.Rev == 0 {
 		t.s.Deadline, t.s.Process = t.c.Deadline, t.process
 		t.event("started", "", "")
 	}
 	before := len(t.out.Events)
-	switch r.kind {
-	case happened:
+	path, err := t.pathOf(r.event, m)
+	switch {
+	case err != nil:
+		t.ofUnknownItem(r, fmt.Errorf("the item of %s %s: %w", m.Type, m.ID, err))
+	case r.kind == happened:
 		t.happened(r.event, path, m)
-	case failed:
+	case r.kind == failed:
 		t.failed(r.event, path, m.Type)
-	case wasUndone:
+	case r.kind == wasUndone:
 		t.undone(r.event, path)
 	}
+	t.listItems(r, m)
 	t.out.Ignored = t.in.Rev > 0 && len(t.out.Events) == before // a duplicate
-	return t.listItems(r, m)
 }
 
 // pathOf is the path that an event is about.
@@ -107,35 +108,60 @@ func (t *tracking) pathOf(e *Expected, m *postrider.Message) (string, error) {
 	}
 	item, err := e.Item(m)
 	if err == nil && len(itemPath(e.Name, item)) > MaxPathBytes {
-		err = fmt.Errorf("the item %.20q… makes a path of more than %d bytes", item, MaxPathBytes)
+		err = fmt.Errorf("%.20q… makes a path of more than %d bytes", item, MaxPathBytes)
 	}
 	return itemPath(e.Name, item), err
 }
 
+// ofUnknownItem leaves an event to an operator whose item cannot be read. The message is not refused: other contracts may know it.
+func (t *tracking) ofUnknownItem(r role, err error) {
+	e := r.event
+	if st := t.s.Steps[e.Name]; st != nil && st.Reason == err.Error() { // a duplicate
+		return
+	}
+	switch {
+	case t.s.Ended == Compensated && r.kind == happened:
+		t.s.Ended = ""
+		t.event("reopened", e.Name, "it happened after all")
+	case t.s.Ended != "":
+		t.event("late", e.Name, err.Error())
+		return
+	}
+	st := t.step(e.Name)
+	st.Seen, st.Failed = st.Seen || r.kind == happened, st.Failed || r.kind == failed
+	t.stuckWithoutItems(e, err.Error())
+	st.Owed = st.Owed || t.s.Back
+}
+
 // listItems records the items of events, if their source has happened now.
-func (t *tracking) listItems(r role, m *postrider.Message) error {
+func (t *tracking) listItems(r role, m *postrider.Message) {
 	for _, e := range t.c.Events {
-		if r.kind != happened || e.ItemsFrom != m.Type || !t.unlisted(e) {
+		st := t.s.Steps[e.Name]
+		if r.kind != happened || e.ItemsFrom != m.Type || !t.unlisted(e) || st != nil && (st.ByHand || st.Status == StepSkipped) {
 			continue
 		}
 		items, err := e.Items(m)
 		if err != nil {
-			return fmt.Errorf("%w: the items of %s in %s: %w", ErrInput, e.Name, m.Type, err)
+			t.ofUnknownItem(role{event: e, kind: wasUndone}, fmt.Errorf("its items in %s %s: %w", m.Type, m.ID, err))
+			continue
 		}
 		if t.s.Items == nil {
 			t.s.Items = make(map[string][]string)
 		}
 		t.s.Items[e.Name] = slices.Compact(slices.Sorted(slices.Values(items)))
-		if t.s.Back && t.s.Ended == "" { // until now, nobody knew what to undo
+		if st != nil && st.Status == StepStuck && !st.Seen && !st.Failed { // until now, nobody knew them
+			delete(t.s.Steps, e.Name)
+			t.event("items known", e.Name, "from "+m.Type)
+		}
+		if t.s.Back && t.s.Ended == "" {
 			t.turnItems(e)
 		}
 	}
-	return nil
 }
 
 // turnItems says what is owed for the items of an event that have become known after the instance turned back.
 func (t *tracking) turnItems(e *Expected) {
-	if st := t.s.Steps[e.Name]; st != nil && st.Owed {
+	if st := t.s.Steps[e.Name]; st != nil && st.Owed && (!st.Seen || !t.ofNoItem(e, e.Name)) {
 		delete(t.s.Steps, e.Name)
 	}
 	may := t.mayHaveHappened(t.s.Cause.Kind)[e]
@@ -172,7 +198,7 @@ func (t *tracking) keep(e *Expected, path string, st *StepState, m *postrider.Me
 	if !t.c.undoable(e) || t.c.Observe {
 		return
 	}
-	st.Key = m.Key
+	st.Key = stored.Fit(m.Key, postrider.MaxKeyBytes) // that of another sender may be longer
 	if t.process != t.s.Process {
 		st.Process = t.process
 	}
@@ -260,7 +286,7 @@ func (t *tracking) undone(e *Expected, path string) {
 	}
 	late := t.s.Ended != "" && (t.s.Ended != Completed || !t.cancellable())
 	t.event("step.undone", path, "")
-	if !st.byHand() {
+	if !st.byHand() || e.Start { // see undoEvent
 		st.Status, st.Owed, st.Due, st.Attempt, st.Reason = StepUndone, false, 0, 0, ""
 	}
 	switch {

@@ -37,6 +37,8 @@ func (t *tracking) retryStep(path string) {
 		st.Status = StepUnknown
 	case st.Skip:
 		t.sendUndo(e, path, st)
+	case t.ofNoItem(e, path):
+		delete(t.s.Steps, path)
 	default:
 		st.Seen, st.Failed = false, false
 		t.awaitEvent(e, path)
@@ -53,6 +55,9 @@ func (t *tracking) stepVerb(v *Verb, st *StepState) {
 	if v.Kind == VerbDone {
 		t.doneByHand(e, v.Step, st, awaited)
 		return
+	}
+	if !t.s.Back && t.ofNoItem(e, v.Step) { // nobody can be asked
+		st.Owed = false
 	}
 	t.skip(v.Step, st, awaited, func() {
 		st.Attempt = 0
