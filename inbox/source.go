@@ -136,7 +136,7 @@ func (handOver) Capabilities() postrider.Capabilities { return postrider.Capabil
 var errHandedBack = errors.New("the consumer gave the message back")
 
 // Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled. It does not wait for
-// slow ones if there are others: those come again later, and are not handed over again while the consumer has them.
+// slow ones if there are others: the relay redelivers those later, and they are not handed over again while the consumer has them.
 func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	given, deliveries := h.to.hand(msgs)
 	errs := make([]error, len(msgs))

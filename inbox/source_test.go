@@ -135,8 +135,8 @@ func TestSlowMessageOfAnOutbox(t *testing.T) {
 	}
 }
 
-// TestGateBehindAnOutbox: what waits for a gate in the memory of the consumer is not slow, and nothing is parked.
-func TestGateBehindAnOutbox(t *testing.T) {
+// TestGateAfterAnOutbox: what waits for a gate in the memory of the consumer is not slow, and nothing is parked.
+func TestGateAfterAnOutbox(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o, g := &outboxes{t: t, from: memory.New(memory.Config{Partitions: 1}), to: memory.New(memory.Config{})}, &gate{}

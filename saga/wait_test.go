@@ -173,8 +173,8 @@ func (s *goneOn) SagasByID(ctx context.Context, ids []string) ([]store.SagaSumma
 	return found, err
 }
 
-// TestWaitForWhatGoesOn: an instance that goes on between the two reads of Wait has not ended.
-func TestWaitForWhatGoesOn(t *testing.T) {
+// TestWaitForWhatContinues: an instance that continues between the two reads of Wait has not ended.
+func TestWaitForWhatContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &goneOn{Store: memory.New(memory.Config{})}

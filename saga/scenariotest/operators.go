@@ -1,6 +1,7 @@
 package scenariotest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -294,4 +295,24 @@ func cancel[Tx any](w *world[Tx]) {
 		w.Errorf("cancel after the pivot: %q", refused)
 	}
 	w.ledger(map[string]int{"reserve": 1, "ship": 1})
+}
+
+// operate performs an operation on an instance; it waits for the outcome and returns why it was refused.
+func (w *world[Tx]) operate(id string, o saga.Operation) string {
+	w.Helper()
+	o.Actor, o.Reason = cmp.Or(o.Actor, "ann"), cmp.Or(o.Reason, "test")
+	var operation string
+	w.inTx(func(ctx context.Context, tx Tx) (err error) {
+		operation, err = w.engine.Operate(ctx, tx, id, o)
+		return err
+	})
+	for begun := time.Now(); time.Since(begun) < patience; rest(begun) {
+		outcome, err := w.engine.Outcome(w.Context(), id, operation)
+		w.must(err)
+		if outcome.Handled {
+			return outcome.Refused
+		}
+	}
+	w.Fatalf("operation %+v on %s was not handled", o, id)
+	return ""
 }

@@ -1,7 +1,6 @@
 package scenariotest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -370,26 +369,6 @@ func (w *world[Tx]) history(id string) (entries []string) {
 		}
 	}
 	return entries
-}
-
-// operate performs an operation on an instance; it waits for the outcome and returns why it was refused.
-func (w *world[Tx]) operate(id string, o saga.Operation) string {
-	w.Helper()
-	o.Actor, o.Reason = cmp.Or(o.Actor, "ann"), cmp.Or(o.Reason, "test")
-	var operation string
-	w.inTx(func(ctx context.Context, tx Tx) (err error) {
-		operation, err = w.engine.Operate(ctx, tx, id, o)
-		return err
-	})
-	for begun := time.Now(); time.Since(begun) < patience; rest(begun) {
-		outcome, err := w.engine.Outcome(w.Context(), id, operation)
-		w.must(err)
-		if outcome.Handled {
-			return outcome.Refused
-		}
-	}
-	w.Fatalf("operation %+v on %s was not handled", o, id)
-	return ""
 }
 
 // equal compares lists.
