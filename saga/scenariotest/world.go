@@ -1,6 +1,7 @@
 package scenariotest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
