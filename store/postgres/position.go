@@ -66,7 +66,7 @@ func (s *Store) movePosition(ctx context.Context, c caller, consumer string, p s
 	if p.Number > 1 {
 		q.sql, q.args = s.sql.nextPosition, append(q.args, p.Number)
 	}
-	if err := c.call(ctx, q); err != nil {
+	if err := s.callLocking(ctx, c, consumer, q); err != nil {
 		return translate("move a position", err)
 	}
 	if !moved {
