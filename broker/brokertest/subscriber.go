@@ -126,6 +126,7 @@ func subscriberTests(f SubscriberFeatures) []subscriberTest {
 		{name: "settled from many goroutines", run: testSettledConcurrently},
 		{name: "settled while closing", run: testSettledWhileClosing},
 		{name: "settled twice", run: testSettledTwice},
+		{name: "settled too late", run: testSettledTooLate},
 		{name: "nack", run: testNack},
 		{name: "nack with delay", run: testNackDelay, unless: []string{f.NoNackDelay}},
 		{name: "nack keeps order", run: testNackKeepsOrder},

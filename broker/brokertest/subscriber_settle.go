@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postrider/postrider"
 )
 
 // inFlight returns how many of n messages a member can have unsettled.
@@ -155,6 +157,38 @@ func testSettledTwice(t *testing.T, s *inbound) {
 	}
 	settle(d, d.Ack, reject(d)) // the old delivery is settled
 	again.ack(t.Context(), t)
+	r.leave(t)
+	s.nothingLeft(t, "g", "a")
+}
+
+// testSettledTooLate settles with a context that has ended. Whatever then reports an error, or is nacked, comes again while the
+// subscription goes on: a consumer forgets a delivery once it has settled it, with or without success.
+func testSettledTooLate(t *testing.T, s *inbound) {
+	r := s.join(t, "g")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i, m := range batch(s.Topic, 3, 1, "a") {
+		s.publish(t, []*postrider.Message{m})
+		d := r.take(t, 1)[0]
+		d.settling()
+		var err error
+		switch i {
+		case 0:
+			err = d.Ack(ended)
+		case 1:
+			err = d.Reject(ended, "test")
+		default:
+			err = d.Nack(ended, 0)
+		}
+		if d.check(t, err); err == nil && i < 2 {
+			continue
+		}
+		again := r.take(t, 1)[0]
+		if again.Message.ID != m.ID {
+			t.Errorf("%s comes instead of %s", describe(again), m.ID)
+		}
+		again.ack(t.Context(), t)
+	}
 	r.leave(t)
 	s.nothingLeft(t, "g", "a")
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/postrider/postrider"
 )
 
+// maxAhead is how many records of a partition are delivered beyond the first one that is not settled. It bounds what is kept of them
+// in memory, and what is redelivered when the partition changes its member.
+const maxAhead = 16384
+
 // partition is a partition that this member owns. The subscription's mutex guards its fields, and those of entries and
 // deliveries.
 type partition struct {
@@ -46,7 +50,8 @@ type partition struct {
 
 // entry is a fetched record.
 type entry struct {
-	record  *kgo.Record
+	record  *kgo.Record     // nil when settled
+	after   kgo.EpochOffset // to commit when everything up to it is settled
 	settled bool
 	session int64     // of its deliveries
 	again   bool      // it was delivered before
@@ -74,7 +79,9 @@ func (p *partition) add(r *kgo.Record) {
 		p.leader = r.LeaderEpoch
 		p.elected++
 	}
-	p.entries = append(p.entries, &entry{record: r, session: p.sub.health.cuts.Load() + p.elected})
+	p.entries = append(p.entries, &entry{
+		record: r, after: kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset + 1}, session: p.sub.health.cuts.Load() + p.elected,
+	})
 	p.queue(1, r)
 }
 
@@ -84,12 +91,15 @@ func (p *partition) queue(n int, r *kgo.Record) {
 	p.queuedBytes += n * (len(r.Key) + len(r.Value))
 }
 
+// full reports whether nothing may be delivered until the first entry is settled.
+func (p *partition) full() bool { return p.next >= maxAhead }
+
 // deliver returns the next entry to deliver, or nil and the time when there may be one; zero if unknown.
 func (p *partition) deliver(now time.Time) (*entry, time.Time) {
 	for p.next < len(p.entries) && p.entries[p.next].settled {
 		p.next++
 	}
-	if p.leaving || p.placing || p.next == len(p.entries) {
+	if p.leaving || p.placing || p.full() || p.next == len(p.entries) {
 		return nil, time.Time{}
 	}
 	if p.notBefore.After(now) {
@@ -105,11 +115,10 @@ func (p *partition) deliver(now time.Time) (*entry, time.Time) {
 
 // settle settles an entry that has an unsettled delivery.
 func (p *partition) settle(e *entry) {
-	e.settled, e.out = true, nil
+	e.settled, e.record, e.out = true, nil, nil
 	p.out--
 	for len(p.entries) > 0 && p.entries[0].settled {
-		r := p.entries[0].record
-		p.settled = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset + 1}
+		p.settled = p.entries[0].after
 		p.entries[0] = nil
 		p.entries = p.entries[1:]
 		p.next = max(p.next-1, 0)

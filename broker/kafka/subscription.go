@@ -231,7 +231,7 @@ func (s *Subscription) balance() {
 	pause, resume := make(map[string][]int32), make(map[string][]int32)
 	for _, p := range s.partitions {
 		enough := p.queued >= maxQueued/2 || p.queuedBytes >= maxQueuedBytes/2
-		switch stopped := p.leaving || p.placing || p.notBefore.After(time.Now()); {
+		switch stopped := p.leaving || p.placing || p.full() || p.notBefore.After(time.Now()); {
 		case !p.paused && enough && stopped:
 			p.paused, pause[p.topic] = true, append(pause[p.topic], p.number)
 		case p.paused && !stopped:

@@ -3,7 +3,6 @@ package memorybroker
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -204,10 +203,7 @@ type delivery struct {
 var _ postrider.Settler = (*delivery)(nil)
 
 // settle calls f unless the delivery is already settled or lost.
-func (d *delivery) settle(ctx context.Context, op string, f func()) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s in memory: %w", op, err)
-	}
+func (d *delivery) settle(op string, f func()) error {
 	var before, after error
 	if fault := d.sub.cfg.SettleFault; fault != nil {
 		before, after = fault(op, d.msg)
@@ -232,18 +228,18 @@ func (d *delivery) settle(ctx context.Context, op string, f func()) error {
 }
 
 // Ack implements postrider.Settler.
-func (d *delivery) Ack(ctx context.Context) error {
-	return d.settle(ctx, "Ack", func() { d.entry.settled, d.entry.out = true, nil })
+func (d *delivery) Ack(context.Context) error {
+	return d.settle("Ack", func() { d.entry.settled, d.entry.out = true, nil })
 }
 
 // Reject implements postrider.Settler.
-func (d *delivery) Reject(ctx context.Context, _ string) error {
-	return d.settle(ctx, "Reject", func() { d.entry.settled, d.entry.out = true, nil })
+func (d *delivery) Reject(context.Context, string) error {
+	return d.settle("Reject", func() { d.entry.settled, d.entry.out = true, nil })
 }
 
 // Nack implements postrider.Settler.
-func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
-	return d.settle(ctx, "Nack", func() {
+func (d *delivery) Nack(_ context.Context, after time.Duration) error {
+	return d.settle("Nack", func() {
 		d.entry.notBefore, d.entry.out = time.Now().Add(after), nil
 		if d.sub.group.partitions > 0 {
 			d.stream.loseIf(func(other *delivery) bool { return other.entry.offset > d.entry.offset })
@@ -252,8 +248,8 @@ func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
 }
 
 // Extend implements postrider.Settler.
-func (d *delivery) Extend(ctx context.Context) error {
-	return d.settle(ctx, "Extend", func() {
+func (d *delivery) Extend(context.Context) error {
+	return d.settle("Extend", func() {
 		if d.sub.cfg.AckWait > 0 {
 			d.until = time.Now().Add(d.sub.cfg.AckWait)
 		}

@@ -195,11 +195,9 @@ type delivery struct {
 
 var _ postrider.Settler = (*delivery)(nil)
 
-// settle calls verb unless the delivery is settled or lost.
-func (d *delivery) settle(ctx context.Context, verb func() error) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("settle with RabbitMQ: %w", err)
-	}
+// settle calls verb unless the delivery is settled or lost. It takes no context: a settlement waits for no answer, and a message
+// that is not settled stays with this process as long as the channel lives.
+func (d *delivery) settle(verb func() error) error {
 	d.reader.settling.RLock()
 	defer d.reader.settling.RUnlock()
 	if d.reader.isLost() || d.settled.Swap(true) {
@@ -213,18 +211,18 @@ func (d *delivery) settle(ctx context.Context, verb func() error) error {
 }
 
 // Ack implements postrider.Settler. It returns when the settlement is sent; RabbitMQ does not confirm settlements.
-func (d *delivery) Ack(ctx context.Context) error {
-	return d.settle(ctx, func() error { return d.reader.ch.Ack(d.tag, false) })
+func (d *delivery) Ack(context.Context) error {
+	return d.settle(func() error { return d.reader.ch.Ack(d.tag, false) })
 }
 
 // Nack implements postrider.Settler. The message is redelivered immediately, after others. From an ordered queue all
 // unsettled messages are redelivered, in order.
-func (d *delivery) Nack(ctx context.Context, _ time.Duration) error {
+func (d *delivery) Nack(_ context.Context, _ time.Duration) error {
 	if !d.reader.cfg.Ordered {
-		return d.settle(ctx, func() error { return d.reader.ch.Nack(d.tag, false, true) })
+		return d.settle(func() error { return d.reader.ch.Nack(d.tag, false, true) })
 	}
 	open := false
-	if err := d.settle(ctx, func() error { open = true; return nil }); err != nil || !open {
+	if err := d.settle(func() error { open = true; return nil }); err != nil || !open {
 		return err
 	}
 	d.reader.lose(errAgain)
@@ -236,8 +234,8 @@ func (d *delivery) Nack(ctx context.Context, _ time.Duration) error {
 
 // Reject implements postrider.Settler. The queue's dead letter exchange receives the message, if there is one, without
 // the reason.
-func (d *delivery) Reject(ctx context.Context, _ string) error {
-	return d.settle(ctx, func() error { return d.reader.ch.Reject(d.tag, false) })
+func (d *delivery) Reject(context.Context, string) error {
+	return d.settle(func() error { return d.reader.ch.Reject(d.tag, false) })
 }
 
 // Extend implements postrider.Settler. It fails, unless the server has no timeout.

@@ -36,11 +36,8 @@ func (d *delivery) end() bool {
 	return true
 }
 
-// Ack implements postrider.Settler. If it fails, the message is redelivered, with those after it.
+// Ack implements postrider.Settler. If it fails, e.g. because ctx has ended, the message is redelivered, with those after it.
 func (d *delivery) Ack(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("settle with Redis: %w", err)
-	}
 	s := d.partition.sub
 	s.mu.Lock()
 	open := d.end()
@@ -77,10 +74,7 @@ func (s *Subscriber) ack(ctx context.Context, stream, id string) error {
 }
 
 // Nack implements postrider.Settler. This process keeps the entry while it waits.
-func (d *delivery) Nack(ctx context.Context, after time.Duration) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("settle with Redis: %w", err)
-	}
+func (d *delivery) Nack(_ context.Context, after time.Duration) error {
 	p := d.partition
 	p.sub.mu.Lock()
 	defer p.sub.mu.Unlock()

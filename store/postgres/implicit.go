@@ -15,6 +15,11 @@ const readCommittedSQL = `set transaction_isolation = 'read committed'`
 // text: a database may have other settings. It is part of a select and applies to the transaction.
 const formatSQL = `pg_catalog.set_config('datestyle', 'ISO', true), pg_catalog.set_config('bytea_output', 'hex', true)`
 
+// hexSQL is true, and makes the server return bytes in the format that this package and pgx read, for results as text. It is a condition
+// of a select in a transaction of somebody else, where a statement of its own would cost database/sql a round trip. It applies to the
+// transaction, and changes nothing where the format is the default.
+const hexSQL = `(select case current_setting('bytea_output') when 'hex' then true else set_config('bytea_output', 'hex', true) = 'hex' end)`
+
 // implicit runs statements in one round trip and as one transaction, READ COMMITTED, without BEGIN and COMMIT: it commits when
 // the results are closed. plan holds settings and precedes the statements; the results of the statements come next.
 func implicit(ctx context.Context, pool pool, plan string, queue func(b *pgx.Batch)) (pgx.BatchResults, error) {

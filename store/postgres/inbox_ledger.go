@@ -80,7 +80,7 @@ func (s *Store) claim(ctx context.Context, c caller, consumer string, msgs []sto
 		return nil, nil
 	}
 	claim := s.newClaim(consumer, msgs)
-	if err := c.call(ctx, claim.queries...); err != nil {
+	if err := s.callLocking(ctx, c, consumer, claim.queries...); err != nil {
 		return nil, translate("claim messages", err)
 	}
 	return claim.results(), nil

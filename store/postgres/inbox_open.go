@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,9 +17,10 @@ func (s *Store) BeginClaim(ctx context.Context, consumer string, msgs []store.Cl
 		tx, err := s.BeginLimited(ctx, 0)
 		return tx, nil, err
 	}
-	claim := s.newClaim(consumer, msgs)
+	claim, began := s.newClaim(consumer, msgs), time.Now()
 	tx, err := s.beginWith(ctx, 0, claim.queries...)
 	if err != nil {
+		s.endStalledStep(ctx, consumer, began, err)
 		return nil, nil, translate("begin and claim messages", err)
 	}
 	return tx, claim.results(), nil

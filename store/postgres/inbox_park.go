@@ -207,7 +207,7 @@ func (s *Store) writeFailed(ctx context.Context, c caller, consumer string, list
 	var present int
 	queries = append(queries, query{sql: s.names.expand(presentPartitionsSQL),
 		row: func(scan func(...any) error) error { return scan(&present) }})
-	if err := c.call(ctx, queries...); err != nil {
+	if err := s.callLocking(ctx, c, consumer, queries...); err != nil {
 		return err
 	}
 	if present != partitions {
@@ -304,7 +304,7 @@ func (s *Store) take(ctx context.Context, c caller, consumer string, m *postride
 	}
 	var taken store.TakeResult
 	args := []any{consumer, int64(postrider.PartitionOf(m.Key, m.ID, partitions)), m.Sequence, m.ID}
-	err = c.call(ctx, query{sql: s.sql.take, args: args, row: func(scan func(...any) error) error {
+	err = s.callLocking(ctx, c, consumer, query{sql: s.sql.take, args: args, row: func(scan func(...any) error) error {
 		var micros int64
 		err := scan(&micros)
 		taken = store.TakeResult{Found: true, ParkedFor: time.Duration(micros) * time.Microsecond}

@@ -15,8 +15,8 @@ import (
 // follow its predecessor.
 const (
 	positionColumns  = `id, rev, body, (extract(epoch from clock_timestamp() - at) operator(pg_catalog.*) 1000000)::int8`
-	positionSQL      = `select ` + positionColumns + ` from {records} where kind = $1::text and id = $2::text`
-	positionsSQL     = `select ` + positionColumns + ` from {records} where kind = $1::text and left(id, length($2::text)) = $2::text order by id collate "C"`
+	positionSQL      = `select ` + positionColumns + ` from {records} where kind = $1::text and id = $2::text and ` + hexSQL
+	positionsSQL     = `select ` + positionColumns + ` from {records} where kind = $1::text and left(id, length($2::text)) = $2::text and ` + hexSQL + ` order by id collate "C"`
 	firstPositionSQL = `insert into {records} (kind, id, body) values ($1::text, $2::text, $3::bytea) on conflict do nothing returning 1`
 	nextPositionSQL  = `update {records} set rev = rev + 1, at = clock_timestamp(), body = $3::bytea
 where kind = $1::text and id = $2::text and rev = $4::int8 - 1 returning 1`
@@ -66,7 +66,7 @@ func (s *Store) movePosition(ctx context.Context, c caller, consumer string, p s
 	if p.Number > 1 {
 		q.sql, q.args = s.sql.nextPosition, append(q.args, p.Number)
 	}
-	if err := c.call(ctx, q); err != nil {
+	if err := s.callLocking(ctx, c, consumer, q); err != nil {
 		return translate("move a position", err)
 	}
 	if !moved {

@@ -32,7 +32,7 @@ func (s *Store) readSagas(ctx context.Context, doing string, queries ...query) e
 	for i := range queries {
 		queries[i].sql = s.names.expand(queries[i].sql)
 	}
-	return translate(doing, s.runQueries(ctx, append([]query{{sql: txPlanSQL}}, queries...)...))
+	return translate(doing, s.runQueries(ctx, append([]query{{sql: txPlanSQL + ", " + formatSQL}}, queries...)...))
 }
 
 // ShowSaga implements store.SagaReader.

@@ -53,7 +53,7 @@ var (
 	// primary key, so that neither saving nor closing its record changes an index.
 	makeRecordsSQL = `
 insert into {saga_records} as r (participant, run, step, purge_from) select $1::text, n.run, n.step, clock_timestamp()
-from ` + stepsSQL + ` on conflict do nothing returning ` + recordColumns
+from ` + stepsSQL + ` where ` + hexSQL + ` on conflict do nothing returning ` + recordColumns
 
 	// lockSavedSQL locks and returns records that were there, in a statement of its own since the first may wait. lockRecordsSQL also
 	// takes rows that are only a lock.
@@ -63,7 +63,8 @@ from ` + stepsSQL + ` on conflict do nothing returning ` + recordColumns
 
 const lockSQL = `
 select %s from ` + stepsSQL + ` cross join lateral (
-	select * from {saga_records} r where r.participant = $1::text and r.run = n.run and r.step = n.step%s offset 0 for update) as r`
+	select * from {saga_records} r where r.participant = $1::text and r.run = n.run and r.step = n.step%s offset 0 for update) as r
+where ` + hexSQL
 
 func compareSteps(a, b store.SagaStep) int {
 	return cmp.Or(strings.Compare(a.Run, b.Run), strings.Compare(a.Step, b.Step))

@@ -26,7 +26,8 @@ var (
 // the row before. $1 runs.
 var loadSagasSQL = `
 select ` + sagaColumns + `
-from unnest((select $1::text[])) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s`
+from unnest((select $1::text[])) as r (run) cross join lateral (select * from {sagas} s where s.run = r.run offset 0 for update) as s
+where ` + hexSQL
 
 // findSagasSQL: arrays $1 ID, $2 saga, $3 key, $4 name and $5 value of an alias.
 const findSagasSQL = `
@@ -122,7 +123,7 @@ cross join lateral (
 		union all select 2, x.run from {sagas} x where x.id = n.id
 		union all select 3, x.run from {sagas} x where x.saga = n.saga and x.saga_key = n.key and x.holds_key
 	) as found join {sagas} s on s.run = found.run order by found.rank limit 1
-) as s`
+) as s where ` + hexSQL
 
 // sagaStatements holds the statements of transactions with sagas, with table names filled in.
 type sagaStatements struct {

@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A settlement, a commit with one, or a call of Acquire is a pipeline of statements that ends with a Sync. If the connection
-// breaks before the server has the Sync, its backend waits for the rest with its locks held until the operating system closes the
-// connection, which may take hours. The backend is active all that time, so neither idle_in_transaction_session_timeout nor
-// statement_timeout ends it. Two things do: transaction_timeout, from PostgreSQL 17, and a process that is to take over the
-// partitions and finds their leases locked.
+// A settlement, a commit with one, a call of Acquire, or a step of an inbox is a pipeline of statements that ends with a Sync. If the
+// connection breaks before the server has the Sync, its backend waits for the rest with its locks held until the operating system
+// closes the connection, which may take hours. The backend is active all that time, so neither idle_in_transaction_session_timeout nor
+// statement_timeout ends it. Two things do: transaction_timeout, from PostgreSQL 17 and only in settlements, since the transaction of
+// a handler may take long; and a process that waits in vain for what is locked.
 
 // boundSQL is appended to a plan and limits its transaction where the server supports it.
 func (c *Config) boundSQL() string {
@@ -24,7 +24,7 @@ func (c *Config) boundSQL() string {
 }
 
 // endStalledSQL ends the backends of this role that have waited for the rest of a pipeline for $4 microseconds and have locked
-// leases, or the right to grant them. It does so only if one of the partitions $2 of relay $1 is not free for owner $3 although
+// leases, the right to grant them, or rows of an inbox. It does so only if one of the partitions $2 of relay $1 is not free for owner $3 although
 // its owner is gone, or if $5. It does not end the backend of a working process, which receives a new statement within
 // milliseconds; if it ends one by mistake, the transaction is repeated.
 const endStalledSQL = `
@@ -36,7 +36,8 @@ with right_to_grant as (
 		and a.state = 'active' and a.wait_event = 'ClientRead'
 		and a.state_change < clock_timestamp() - $4::float8 * interval '1 microsecond'
 		and exists (select from pg_locks k, right_to_grant g where k.pid = a.pid and k.granted and (
-			k.locktype = 'relation' and k.relation = '{leases}'::regclass::oid and k.mode in ('RowShareLock', 'RowExclusiveLock')
+			k.locktype = 'relation' and k.relation in ('{leases}'::regclass::oid, '{claims}'::regclass::oid, '{parked}'::regclass::oid,
+				'{held}'::regclass::oid, '{records}'::regclass::oid) and k.mode in ('RowShareLock', 'RowExclusiveLock')
 			or k.locktype = 'advisory' and k.objsubid = 1 and k.classid::int8 << 32 | k.objid::int8 = g.key))
 )
 select s.pid::int4, s.waited from stalled s
@@ -54,6 +55,25 @@ func (s *Store) endStalled(ctx context.Context, a *acquisition) {
 // stalledFor is how long a backend may wait for the rest of a settlement before it is ended in favor of a repetition.
 const stalledFor = 5 * time.Second
 
+// longWait is how long a step of an inbox must have waited, when its context ends, for stalled backends to be looked for.
+const longWait = time.Second
+
+// endStalledStep ends backends that a step of an inbox may have waited for, e.g. of a process that has claimed the same message and
+// is gone: the repetition of the step then goes on. began is when the step began, err its error.
+func (s *Store) endStalledStep(ctx context.Context, name string, began time.Time, err error) {
+	if err != nil && ctx.Err() != nil && time.Since(began) >= longWait {
+		s.endStalledSettlement(ctx, name)
+	}
+}
+
+// callLocking runs queries that may wait for rows that other transactions have locked.
+func (s *Store) callLocking(ctx context.Context, c caller, name string, queries ...query) error {
+	began := time.Now()
+	err := c.call(ctx, queries...)
+	s.endStalledStep(ctx, name, began, err)
+	return err
+}
+
 // endStalledSettlement ends backends left by an unanswered settlement, which would block its repetition.
 func (s *Store) endStalledSettlement(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stalledFor)
@@ -69,7 +89,7 @@ func (s *Store) endBackends(ctx context.Context, name string, partitions []int16
 	var pid int
 	var waited float64
 	_, _ = pgx.ForEachRow(rows, []any{&pid, &waited}, func() error {
-		s.config.Logger.Warn("a connection that was cut in the middle of a settlement has locked leases of the relay; its backend is ended",
+		s.config.Logger.Warn("a connection that was cut in the middle of a transaction has locked what others wait for; its backend is ended",
 			"relay", name, "pid", pid, "waited", time.Duration(waited*float64(time.Second)).Round(time.Millisecond))
 		return nil
 	})

@@ -59,7 +59,8 @@ func TestInbox(t *testing.T) {
 func TestInboxWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Inbox(t, again, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
+	dsn := withParam(t, withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol"), "bytea_output", "escape")
+	storetest.Inbox(t, again, harness(dsn))
 }
 
 func TestInboxOverPgBouncer(t *testing.T) {
@@ -155,7 +156,8 @@ func TestSagas(t *testing.T) {
 func TestSagasWithSimpleProtocol(t *testing.T) {
 	t.Parallel()
 	notInShort(t)
-	storetest.Sagas(t, again, harness(withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol")))
+	dsn := withParam(t, withParam(t, dsn(t), "default_query_exec_mode", "simple_protocol"), "bytea_output", "escape")
+	storetest.Sagas(t, again, harness(dsn))
 }
 
 func TestSagasOnDatabaseSQL(t *testing.T) {
