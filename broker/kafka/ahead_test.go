@@ -6,9 +6,9 @@ import (
 	"github.com/postrider/postrider"
 )
 
-// TestBoundBehindUnsettled leaves the first message of a partition unsettled and settles those behind it, of which there are more
+// TestBoundAfterUnsettled leaves the first message of a partition unsettled and settles those after it, of which there are more
 // than may be delivered meanwhile. Other partitions go on, although more of this one has been fetched than the queue has space for.
-func TestBoundBehindUnsettled(t *testing.T) {
+func TestBoundAfterUnsettled(t *testing.T) {
 	t.Parallel()
 	const bound, more, marks = 16384, 3000, 50
 	s := newSource(t)

@@ -12,7 +12,7 @@ import (
 // connection breaks before the server has the Sync, its backend waits for the rest with its locks held until the operating system
 // closes the connection, which may take hours. The backend is active all that time, so neither idle_in_transaction_session_timeout nor
 // statement_timeout ends it. Two things do: transaction_timeout, from PostgreSQL 17 and only in settlements, since the transaction of
-// a handler may take long; and a process that waits in vain for what is locked.
+// a handler may take long; and a process that waits for what is locked until its time is over.
 
 // boundSQL is appended to a plan and limits its transaction where the server supports it.
 func (c *Config) boundSQL() string {

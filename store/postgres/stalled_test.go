@@ -14,19 +14,22 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// TestInboxConnectionCutBeforeSync: a process of a consumer dies, and the server has all of a step of its transaction except the end.
-// The step of another process that waits for the same rows ends with its context, and its repetition succeeds.
-func TestInboxConnectionCutBeforeSync(t *testing.T) {
-	t.Parallel()
-	notInShort(t)
+// stalledStep is a step of a transaction of an inbox that waits for rows that another process has locked.
+type stalledStep struct {
+	lock string // by the process that dies; %s is the table
+	in   string
+	step func(ctx context.Context, b *bundle, tx pgx.Tx) error
+}
+
+// beforehand returns the message that is parked before such a step.
+func beforehand() *postrider.Message {
+	return &postrider.Message{ID: "parked", Topic: "t", Type: "t", Key: "k", Sequence: 1}
+}
+
+func stalledSteps() map[string]stalledStep {
 	claims := []store.ClaimRequest{{ID: "new", Key: "k"}}
-	parked := &postrider.Message{ID: "parked", Topic: "t", Type: "t", Key: "k", Sequence: 1}
 	again := &postrider.Message{ID: "again", Topic: "t", Type: "t", Key: "k"}
-	for name, c := range map[string]struct {
-		lock string // by the process that dies; %s is the table
-		in   string
-		step func(ctx context.Context, b *bundle, tx pgx.Tx) error
-	}{
+	return map[string]stalledStep{
 		"begin and claim": {"insert into %s (consumer, id) values ('c', 'new')", "claims", func(ctx context.Context, b *bundle, _ pgx.Tx) error {
 			tx, _, err := b.BeginClaim(ctx, "c", claims)
 			if err == nil {
@@ -39,7 +42,7 @@ func TestInboxConnectionCutBeforeSync(t *testing.T) {
 			return err
 		}},
 		"take": {"select from %s for update", "parked", func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.Take(ctx, tx, "c", parked)
+			_, err := b.Take(ctx, tx, "c", beforehand())
 			return err
 		}},
 		"park": {"select from %s for update", "held", func(ctx context.Context, b *bundle, tx pgx.Tx) error {
@@ -48,7 +51,29 @@ func TestInboxConnectionCutBeforeSync(t *testing.T) {
 		"move the position": {"select from %s where kind = 'position' for update", "records", func(ctx context.Context, b *bundle, tx pgx.Tx) error {
 			return b.MovePosition(ctx, tx, "c", store.LogPosition{Partition: "t/0", Number: 2})
 		}},
-	} {
+	}
+}
+
+// cutBeforeSync runs a statement in a transaction whose process dies before the server has the end of its pipeline.
+func cutBeforeSync(t *testing.T, sql string) {
+	t.Helper()
+	pipeline := connect(t, dsn(t)).PgConn().StartPipeline(t.Context())
+	pipeline.SendQueryParams("begin", nil, nil, nil, nil)
+	pipeline.SendQueryParams(sql, nil, nil, nil, nil)
+	pipeline.SendFlushRequest()
+	must(t, pipeline.Flush())
+	for range 2 {
+		_, err := pipeline.GetResults()
+		must(t, err)
+	}
+}
+
+// TestInboxConnectionCutBeforeSync: a process of a consumer dies, and the server has all of a step of its transaction except the end.
+// The step of another process that waits for the same rows ends with its context, and its repetition succeeds.
+func TestInboxConnectionCutBeforeSync(t *testing.T) {
+	t.Parallel()
+	notInShort(t)
+	for name, c := range stalledSteps() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out logged
@@ -56,19 +81,11 @@ func TestInboxConnectionCutBeforeSync(t *testing.T) {
 			must(t, b.Enroll(ctx, "c"))
 			tx, err := b.Begin(ctx)
 			must(t, err)
-			must(t, b.Park(ctx, tx, "c", []store.ParkRequest{{Message: parked, Reason: store.ParkFailed}}))
+			must(t, b.Park(ctx, tx, "c", []store.ParkRequest{{Message: beforehand(), Reason: store.ParkFailed}}))
 			must(t, b.MovePosition(ctx, tx, "c", store.LogPosition{Partition: "t/0", Number: 1}))
 			must(t, b.Commit(ctx, tx))
 
-			pipeline := connect(t, dsn(t)).PgConn().StartPipeline(ctx)
-			pipeline.SendQueryParams("begin", nil, nil, nil, nil)
-			pipeline.SendQueryParams(fmt.Sprintf(c.lock, b.table(c.in)), nil, nil, nil, nil)
-			pipeline.SendFlushRequest()
-			must(t, pipeline.Flush())
-			for range 2 {
-				_, err := pipeline.GetResults()
-				must(t, err)
-			}
+			cutBeforeSync(t, fmt.Sprintf(c.lock, b.table(c.in)))
 			step := func() error {
 				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
