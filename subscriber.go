@@ -104,7 +104,7 @@ const (
 )
 
 // Settler settles one delivery with its broker. An Unavailable error says that the broker did not accept the settlement
-// and will redeliver. A settlement whose ctx has ended may be made all the same; if it returns the error of ctx, the message is
+// and will redeliver. A settlement whose ctx has ended may still be made; if it returns the error of ctx, the message is
 // redelivered, without waiting for the end of the subscription.
 type Settler interface {
 	// Ack says that the message is done: its processing, or its dead letter, is committed.
