@@ -16,7 +16,6 @@ type item struct {
 	size     int
 	queue    *queue
 	session  *logSession // nil unless it was read from a log
-	handed   *handedOver // nil unless it comes from FromRelay
 	failures []failure
 	begun    time.Time // of the first attempt
 	// fate, once decided, is what happens to the message instead of processing.
@@ -100,9 +99,6 @@ func (c *Consumer[Tx]) enqueue(it *item, name string) {
 // drop removes a message that is settled or lost.
 func (c *Consumer[Tx]) drop(it *item) {
 	delete(c.inMemory, it)
-	if it.handed != nil {
-		it.handed.dropped()
-	}
 	c.bytes -= it.size
 	if c.hasRoom() {
 		c.room.Signal()
@@ -132,7 +128,6 @@ func (c *Consumer[Tx]) take() []*item {
 	for c.life.Err() == nil {
 		if batch := c.fill(c.mayStart()); len(batch) > 0 {
 			c.running += len(batch)
-			works(batch, time.Now())
 			if len(c.ready) > 0 {
 				c.work.Signal() // each wakes one more worker while there is work
 			}
@@ -141,15 +136,6 @@ func (c *Consumer[Tx]) take() []*item {
 		c.work.Wait()
 	}
 	return nil
-}
-
-// works tells the relay that hands messages over since when the consumer works on them; zero: it does not.
-func works(batch []*item, begun time.Time) {
-	for _, it := range batch {
-		if it.handed != nil {
-			it.handed.works(begun)
-		}
-	}
 }
 
 // keysAtOnce is how many queues may share a transaction. The messages of a transaction run one after another, so slow ones leave the
@@ -238,7 +224,6 @@ func (c *Consumer[Tx]) discardLost(q *queue) {
 // a wait if it is positive. The messages of one queue are adjacent in the batch. It wakes no worker for queues that are
 // ready at once: the calling worker takes them itself.
 func (c *Consumer[Tx]) requeue(batch, unsettled []*item, wait time.Duration) {
-	works(unsettled, time.Time{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range slices.Backward(unsettled) {

@@ -17,8 +17,7 @@ import (
 // than the outbox's. (In the same database, relay.HandleTx needs no inbox.) The relay's name, progress and leases are in
 // the outbox's database; the leases distribute the outbox among processes. In cfg, Name is required and Publisher must be
 // nil; here MaxBatch defaults to 100, Concurrency to 16, AttemptTimeout to an hour. The consumer handles failures, in its
-// own database: the relay retries nothing and has no dead letters, except for rows that it cannot read. It parks a message on which the
-// consumer works for longer than ParkAfter, and those of its key after it, so that others do not wait; the handler goes on.
+// own database: the relay retries nothing and has no dead letters, except for rows that it cannot read.
 //
 // Messages of a key arrive in order. They have no positions, because a message that commits late has a
 // lower sequence than messages already read. All configuration errors are reported at once.
@@ -27,7 +26,7 @@ func FromRelay(store store.Relay, cfg relay.Config) (postrider.Subscriber, error
 		return nil, errors.New("inbox: a relay that feeds a consumer has no Publisher of its own")
 	}
 	cfg.MaxBatch, cfg.Concurrency = cmp.Or(cfg.MaxBatch, 100), cmp.Or(cfg.Concurrency, 16)
-	cfg.AttemptTimeout, cfg.ParkAfter = cmp.Or(cfg.AttemptTimeout, time.Hour), cmp.Or(cfg.ParkAfter, 5*time.Second)
+	cfg.AttemptTimeout = cmp.Or(cfg.AttemptTimeout, time.Hour)
 	s := &relaySource{store: store, cfg: cfg}
 	if _, err := s.subscription(); err != nil { // tried now to report configuration errors
 		return nil, err
@@ -56,10 +55,7 @@ func (s *relaySource) VerifyPosition(context.Context, postrider.Position) (postr
 
 // subscription creates a relay that passes its messages to the consumer.
 func (s *relaySource) subscription() (*relaySubscription, error) {
-	sub := &relaySubscription{
-		handed: make(chan []*postrider.Delivery), closing: make(chan struct{}), done: make(chan struct{}),
-		parkAfter: s.cfg.ParkAfter, open: make(map[int64]*handedOver),
-	}
+	sub := &relaySubscription{handed: make(chan []*postrider.Delivery), closing: make(chan struct{}), done: make(chan struct{})}
 	cfg := s.cfg
 	cfg.Publisher = handOver{sub}
 	var err error
@@ -94,10 +90,6 @@ type relaySubscription struct {
 	closeOnce sync.Once
 	done      chan struct{} // closed when the relay has ended
 	ended     error         // the relay's error, once done is closed
-	parkAfter time.Duration
-
-	mu   sync.Mutex
-	open map[int64]*handedOver // what the consumer has, by sequence; its call may have returned
 }
 
 // Receive implements postrider.Subscription.
@@ -135,76 +127,34 @@ func (handOver) Capabilities() postrider.Capabilities { return postrider.Capabil
 // errHandedBack: the consumer stopped before it settled the message.
 var errHandedBack = errors.New("the consumer gave the message back")
 
-// Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled. It does not wait for
-// slow ones if there are others: the relay redelivers those later, and they are not handed over again while the consumer has them.
+// Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled.
 func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []error {
-	given, deliveries := h.to.hand(msgs)
-	errs := make([]error, len(msgs))
-	if len(deliveries) > 0 {
-		select {
-		case h.to.handed <- deliveries:
-		case <-ctx.Done():
-			h.to.takeBack(deliveries)
-			return fill(errs, cutOff(ctx))
-		case <-h.to.closing:
-			return fill(errs, postrider.Unavailable(errHandedBack))
-		}
+	lost := make(chan struct{})
+	defer close(lost)
+	deliveries := make([]*postrider.Delivery, len(msgs))
+	settlers := make([]*handedOver, len(msgs))
+	for i, m := range msgs {
+		own := *m
+		settlers[i] = &handedOver{settled: make(chan error, 1), lost: lost}
+		deliveries[i] = &postrider.Delivery{Message: &own, Deliveries: m.Attempt, Redelivered: m.Attempt > 1, Settler: settlers[i]}
 	}
-	var tick <-chan time.Time
-	if len(msgs) > 1 {
-		ticker := time.NewTicker(max(h.to.parkAfter/4, time.Millisecond))
-		defer ticker.Stop()
-		tick = ticker.C
+	errs := make([]error, len(msgs))
+	select {
+	case h.to.handed <- deliveries:
+	case <-ctx.Done():
+		return fill(errs, cutOff(ctx))
+	case <-h.to.closing:
+		return fill(errs, postrider.Unavailable(errHandedBack))
 	}
 	failed := make(map[string]*postrider.Message) // the first failed message of each key
 	for i, m := range msgs {
-		if first := failed[m.Key]; first != nil {
-			errs[i] = postrider.PredecessorFailed(first, errHandedBack) // messages that were already processed are redelivered as duplicates
-		} else if errs[i] = given[i].wait(ctx, tick); errs[i] != nil && m.Key != "" {
+		if errs[i] = settlers[i].wait(ctx, h.to.closing); errs[i] != nil && m.Key != "" && failed[m.Key] == nil {
 			failed[m.Key] = m
-		}
-	}
-	if errors.Is(ctx.Err(), context.Canceled) || h.to.isClosing() { // the lease is lost, or the consumer stops
-		for _, s := range given {
-			s.lose()
+		} else if first := failed[m.Key]; first != nil {
+			errs[i] = postrider.PredecessorFailed(first, errHandedBack) // messages that were already processed are redelivered as duplicates
 		}
 	}
 	return errs
-}
-
-// hand returns what settles each of the messages, and the deliveries of those that the consumer does not have yet.
-func (s *relaySubscription) hand(msgs []*postrider.Message) (given []*handedOver, deliveries []*postrider.Delivery) {
-	lost := make(chan struct{})
-	lose := sync.OnceFunc(func() { close(lost) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range msgs {
-		had := s.open[m.Sequence]
-		if had == nil || had.begun.IsZero() && had.isLost() {
-			own := *m
-			had = &handedOver{to: s, sequence: m.Sequence, settled: make(chan error, 1), lost: lost, lose: lose}
-			s.open[m.Sequence] = had
-			deliveries = append(deliveries, &postrider.Delivery{Message: &own, Deliveries: m.Attempt, Redelivered: m.Attempt > 1, Settler: had})
-		}
-		given = append(given, had)
-	}
-	return given, deliveries
-}
-
-// takeBack takes back what the consumer did not receive.
-func (s *relaySubscription) takeBack(deliveries []*postrider.Delivery) {
-	for _, d := range deliveries {
-		d.Settler.(*handedOver).dropped()
-	}
-}
-
-func (s *relaySubscription) isClosing() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
 }
 
 func fill(errs []error, err error) []error {
@@ -224,85 +174,29 @@ func cutOff(ctx context.Context) error {
 
 // handedOver settles a message with its relay.
 type handedOver struct {
-	to       *relaySubscription
-	sequence int64
-	once     sync.Once
-	settled  chan error    // of capacity 1
-	lost     chan struct{} // all messages of a call share it
-	lose     func()
-	begun    time.Time // since when the consumer works on it, zero if it does not; guarded by to.mu
+	once    sync.Once
+	settled chan error // of capacity 1
+	lost    chan struct{}
 }
 
-// wait returns the outcome of a message. A settlement before the end counts. At each tick, it gives up if the message is slow.
-func (s *handedOver) wait(ctx context.Context, tick <-chan time.Time) error {
-	for {
-		select {
-		case err := <-s.settled:
-			return err
-		default:
-		}
-		if tick != nil && s.slow() {
-			return s.later()
-		}
-		select {
-		case err := <-s.settled:
-			return err
-		case <-tick:
-		case <-s.lost: // since the lease under which the consumer began with it; it is handed over again when the handler has returned
-			return s.later()
-		case <-s.to.closing:
-			return postrider.Unavailable(errHandedBack)
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) && s.slow() {
-				return s.later()
-			}
-			return cutOff(ctx)
-		}
-	}
-}
-
-// later is the outcome of a message that the relay parks meanwhile, without an attempt.
-func (s *handedOver) later() error { return postrider.Snooze(max(s.to.parkAfter/4, time.Millisecond)) }
-
-// slow reports whether the consumer has worked on the message for longer than ParkAfter. If it has not begun, because it waits for a gate,
-// or has more to do, that is no reason to park the message.
-func (s *handedOver) slow() bool {
-	s.to.mu.Lock()
-	defer s.to.mu.Unlock()
-	return !s.begun.IsZero() && time.Since(s.begun) >= s.to.parkAfter
-}
-
-// works records whether the consumer works on the message.
-func (s *handedOver) works(begun time.Time) {
-	s.to.mu.Lock()
-	defer s.to.mu.Unlock()
-	s.begun = begun
-}
-
-func (s *handedOver) isLost() bool {
+// wait returns the outcome of a message. A settlement before the end counts.
+func (s *handedOver) wait(ctx context.Context, closing <-chan struct{}) error {
 	select {
-	case <-s.lost:
-		return true
+	case err := <-s.settled:
+		return err
 	default:
-		return false
+	}
+	select {
+	case err := <-s.settled:
+		return err
+	case <-ctx.Done():
+		return cutOff(ctx)
+	case <-closing:
+		return postrider.Unavailable(errHandedBack)
 	}
 }
 
-// dropped records that the consumer no longer has the message.
-func (s *handedOver) dropped() {
-	s.to.mu.Lock()
-	defer s.to.mu.Unlock()
-	if s.to.open[s.sequence] == s {
-		delete(s.to.open, s.sequence)
-	}
-}
-
-func (s *handedOver) settle(err error) {
-	s.once.Do(func() {
-		s.dropped()
-		s.settled <- err
-	})
-}
+func (s *handedOver) settle(err error) { s.once.Do(func() { s.settled <- err }) }
 
 // Ack implements postrider.Settler.
 func (s *handedOver) Ack(context.Context) error {
