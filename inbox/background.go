@@ -11,7 +11,7 @@ import (
 func (c *Consumer[Tx]) Background(f func(ctx context.Context)) error { return c.retries.Background(f) }
 
 // Prepare adds a function that Run calls before the consumer takes its first message, e.g. to check what the handlers depend on. Its
-// error ends Run. Call Prepare before Run. Errors: ErrStarted.
+// error ends Run. Its context ends when all have returned. Call Prepare before Run. Errors: ErrStarted.
 func (c *Consumer[Tx]) Prepare(f func(ctx context.Context) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -215,10 +215,10 @@ func (c *Consumer[Tx]) processOne(ctx context.Context, m *postrider.Message) err
 	var published signals.After
 	ended, err := c.takeAndHandle(published.Within(within), timer, tx, m)
 	if err != nil {
-		return c.retryFailed(m, timer, err, c.rollback(tx))
+		return c.retryFailed(m, timer, tx, err)
 	}
 	if err := c.commitRetry(within, tx); err != nil {
-		return c.afterCommitFailed(ctx, m, c.retryFailed(m, timer, &storeError{fmt.Errorf("commit: %w", err)}, c.rollback(tx)))
+		return c.afterCommitFailed(ctx, m, c.retryFailed(m, timer, tx, &storeError{fmt.Errorf("commit: %w", err)}))
 	}
 	published.Wake()
 	c.mu.Lock()

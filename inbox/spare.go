@@ -52,10 +52,15 @@ func (c *Consumer[Tx]) spares(m *postrider.Message) bool {
 	return true
 }
 
-// retryFailed returns the outcome of a parked message's attempt that failed and was undone.
-func (c *Consumer[Tx]) retryFailed(m *postrider.Message, timer *storeTimer, failed, undone error) error {
-	err := errors.Join(failed, timer.cause(), undone)
-	if timer.cause() != nil || c.ofDatabase(failed, undone) && c.spares(m) {
+// retryFailed rolls back a parked message's attempt that failed, and returns its outcome. A call of the database that takes too long is not
+// counted, except one that the message may be the cause of, such as the commit.
+func (c *Consumer[Tx]) retryFailed(m *postrider.Message, timer *storeTimer, tx Tx, failed error) error {
+	late := timer.cause()
+	timer.pause() // the rollback has a limit of its own
+	undone := c.rollback(tx)
+	err := errors.Join(failed, late, undone)
+	_, own := errors.AsType[*storeError](failed)
+	if late != nil && !own || c.ofDatabase(failed, undone) && c.spares(m) {
 		return postrider.Unavailable(err)
 	}
 	return err

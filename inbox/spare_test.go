@@ -61,6 +61,13 @@ func (s *failingStore) ended(tx *memory.Tx) error {
 	return nil
 }
 
+// slow is a commit whose time is over before it returns.
+func (s *failingStore) slow(ctx context.Context) {
+	if s.way == "slow commit" {
+		<-ctx.Done()
+	}
+}
+
 func (s *failingStore) Conflicted(err error) bool { return errors.Is(err, errConflict) }
 
 func (s *failingStore) Rollback(ctx context.Context, tx *memory.Tx) error {
@@ -69,6 +76,7 @@ func (s *failingStore) Rollback(ctx context.Context, tx *memory.Tx) error {
 
 func (s *failingStore) Commit(ctx context.Context, tx *memory.Tx) error {
 	if err := s.ended(tx); err != nil {
+		s.slow(ctx)
 		return errors.Join(err, s.Store.Rollback(ctx, tx))
 	}
 	return s.Store.Commit(ctx, tx)
@@ -76,6 +84,7 @@ func (s *failingStore) Commit(ctx context.Context, tx *memory.Tx) error {
 
 func (s *failingStore) CommitSettled(ctx context.Context, tx *memory.Tx, name string, st store.Settlement) ([]string, error) {
 	if err := s.ended(tx); err != nil {
+		s.slow(ctx)
 		return nil, errors.Join(err, s.Store.Rollback(ctx, tx))
 	}
 	return s.Store.CommitSettled(ctx, tx, name, st)
@@ -86,7 +95,7 @@ func (s *failingStore) CommitSettled(ctx context.Context, tx *memory.Tx, name st
 // then must be dead, so that its key goes on.
 func TestFailuresOfTheDatabaseAreNoAttempts(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"lost connection", "conflict", "lost at the commit"} {
+	for _, way := range []string{"lost connection", "conflict", "lost at the commit", "slow commit"} {
 		for _, asLog := range []bool{false, true} {
 			for _, parked := range []bool{false, true} {
 				for _, times := range []int{5, 1_000_000} {
@@ -149,6 +158,32 @@ func TestSlowStatementIsAnAttempt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if s := c.Stats(); s.Dead != 1 || s.Failed != 1 {
 			t.Errorf("%+v; want one failed attempt, the only one\n%s", s, log)
+		}
+	})
+}
+
+// slowRollback is a store on which a rollback takes longer than another call may.
+type slowRollback struct{ *memory.Store }
+
+func (s slowRollback) Rollback(ctx context.Context, tx *memory.Tx) error {
+	time.Sleep(5 * time.Second)
+	return s.Store.Rollback(ctx, tx)
+}
+
+// TestSlowRollbackOfAnAttempt: an attempt that fails counts, however long it takes to undo it.
+func TestSlowRollbackOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, b := slowRollback{memory.New(memory.Config{})}, newBroker(t)
+		c, log := startedOn(t, s, b, memorybroker.SubscriberConfig{},
+			inbox.ConsumerConfig{Batch: 1, MaxAttempts: 3, LeaseTTL: 3 * time.Second}, func(context.Context, *memory.Tx, *postrider.Message) error {
+				return errors.New("the handler failed")
+			})
+		publishKeys(t, b, "k")
+		time.Sleep(time.Hour)
+		dead, err := deadletter.New(s).CountDead(t.Context(), store.DeadFilter{})
+		if err != nil || dead != 1 || c.Stats().Failed != 3 {
+			t.Errorf("%d dead, %v, after %+v; want 1 after 3 failed attempts\n%s", dead, err, c.Stats(), log)
 		}
 	})
 }

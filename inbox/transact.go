@@ -124,7 +124,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	if err := c.commit(ctx, t.tx, batch[0].session); err != nil {
 		res = result{err: &storeError{fmt.Errorf("commit: %w", err)}}
-		if t.effect && how == alone && ctx.Err() == nil { // of several messages, each is tried alone to find the cause
+		if t.effect && how == alone && (ctx.Err() == nil || timer.cause() != nil) { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
 		}
 		return res

@@ -19,7 +19,7 @@ func (r *Relay) Background(f func(ctx context.Context)) error {
 }
 
 // Prepare adds a function that Run calls before the relay takes its first message, e.g. to check what the handlers depend on. Its
-// error ends Run. Call Prepare before Run. Errors: ErrStarted.
+// error ends Run. Its context ends when all have returned. Call Prepare before Run. Errors: ErrStarted.
 func (r *Relay) Prepare(f func(ctx context.Context) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
