@@ -195,23 +195,22 @@ func (r *Relay) admitFetched(batches []store.Batch, parts []*partition, lookup *
 // fetchRequest says what to read now: no partition if there is no room, if nothing may be started, or if the destination is down
 // (unless there is nothing to probe it with).
 func (r *Relay) fetchRequest() (store.FetchRequest, []*partition) {
-	fresh := &r.sched.Fresh
+	if r.closed() {
+		return store.FetchRequest{}, nil
+	}
+	fresh, now := &r.sched.Fresh, time.Now()
 	room, bytes := r.freshRoom(), fresh.MaxBytes-fresh.Bytes
-	if room < fresh.WorthReading() || (bytes < fresh.MaxBytes/4 && fresh.Messages > 0) {
+	switch full := room < fresh.WorthReading() || bytes < fresh.MaxBytes/4 && fresh.Messages > 0; {
+	case r.circuit.open():
+		if !r.lacksProbe(r.circuit.sinceRead, now) {
+			return store.FetchRequest{}, nil
+		}
+		room = 1 // however full the memory is, e.g. of probes that hang
+	case full:
 		for _, p := range r.partitions {
 			p.more = true // perhaps: it is read when there is room, not only at the next poll
 		}
 		return store.FetchRequest{}, nil
-	}
-	if r.closed() {
-		return store.FetchRequest{}, nil
-	}
-	now := time.Now()
-	if r.circuit.open() {
-		if !r.lacksProbe(r.circuit.sinceRead, now) {
-			return store.FetchRequest{}, nil
-		}
-		room = 1
 	}
 	req := store.FetchRequest{MaxBytes: max(bytes, 1)}
 	var parts []*partition

@@ -21,9 +21,7 @@ func (r *Relay) slowLoop(ctx context.Context) {
 		r.replaceSlow()
 		now := time.Now()
 		r.probeReturns(now)
-		if !r.circuit.open() { // while it is, a call takes long because of the destination, and not because of its message
-			r.sched.ParkSlow(r.heldUp(now), now)
-		}
+		r.sched.ParkSlow(r.circuit.open(), r.heldUp(now), now)
 		r.wakeAndUnlock()
 	}
 }

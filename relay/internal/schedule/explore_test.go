@@ -183,7 +183,7 @@ func (w *world) do(a action) {
 		}
 		w.complete(n, kinds)
 	case parkSlow:
-		w.s.ParkSlow(false, w.now.Add(time.Hour))
+		w.s.ParkSlow(false, false, w.now.Add(time.Hour))
 	case settle:
 		w.settle()
 	case apply:

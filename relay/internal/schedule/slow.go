@@ -10,8 +10,9 @@ import (
 )
 
 // ParkSlow parks work that has taken, or waited, for longer than ParkAfter, and resumes what has waited for calls of other
-// schedules that have returned. heldUp: nothing may be sent at present, so queues that are long are not slow.
-func (s *Schedule[M]) ParkSlow(heldUp bool, now time.Time) {
+// schedules that have returned. down: a call takes long because of the destination, and not because of its message. heldUp: nothing may be
+// sent at present, so queues that are long are not slow.
+func (s *Schedule[M]) ParkSlow(down, heldUp bool, now time.Time) {
 	s.resumeAwaiting()
 	single := make(map[*queue[M]]*Item[M]) // the messages of queues that have one message out, alone in its call
 	var slow []*Item[M]
@@ -22,7 +23,7 @@ func (s *Schedule[M]) ParkSlow(heldUp bool, now time.Time) {
 		if it.queue != nil {
 			single[it.queue] = it
 		}
-		if it.holdsUp() && now.Sub(it.Started) >= s.cfg.ParkAfter {
+		if !down && it.holdsUp() && now.Sub(it.Started) >= s.cfg.ParkAfter {
 			slow = append(slow, it)
 		}
 	}
