@@ -33,7 +33,7 @@ with right_to_grant as (
 ), stalled as materialized (
 	select a.pid, extract(epoch from clock_timestamp() - a.state_change)::float8 as waited from pg_stat_activity a
 	where a.datname = current_database() and a.usename = session_user and a.pid <> pg_backend_pid()
-		and a.state = 'active' and a.wait_event = 'ClientRead'
+		and a.state = 'active' and a.wait_event = 'ClientRead' and a.query !~* '^\s*copy' -- whose rows may come slowly
 		and a.state_change < clock_timestamp() - $4::float8 * interval '1 microsecond'
 		and exists (select from pg_locks k, right_to_grant g where k.pid = a.pid and k.granted and (
 			k.locktype = 'relation' and k.relation in ('{leases}'::regclass::oid, '{claims}'::regclass::oid, '{parked}'::regclass::oid,
