@@ -74,11 +74,9 @@ func (o *Operator) Questions(ctx context.Context, saga, after string, limit int)
 		if err != nil {
 			return nil, "", fmt.Errorf("read instance %s: %w", run, err)
 		}
-		questions, err := Questions(in)
-		if err != nil {
-			return nil, "", err
+		if questions, err := Questions(in); err == nil { // what a newer build has written hides no other questions
+			out = append(out, questions...)
 		}
-		out = append(out, questions...)
 	}
 	if more {
 		next = runs[len(runs)-1]
@@ -124,12 +122,9 @@ func (o *Operator) asks(ctx context.Context, saga string) (map[string]map[string
 			continue
 		}
 		rules, err := machine.RulesFromGraph(d.Graph)
-		if err != nil {
-			return nil, fmt.Errorf("saga %s v%d: %w", d.Saga, d.Version, err)
-		}
 		definition, is := rules.(*machine.Definition)
-		if !is {
-			continue // a contract asks nobody
+		if err != nil || !is {
+			continue // a contract asks nobody, and what a newer build has reported hides no other questions
 		}
 		for _, step := range definition.All() {
 			if step.Kind != machine.Ask {

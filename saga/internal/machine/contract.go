@@ -21,6 +21,8 @@ type Contract struct {
 	Observe bool
 	// Events are in the order in which they happen.
 	Events []*Expected
+	// Stored: an engine has reported it, perhaps one from before a rule was made.
+	Stored bool
 	// OnTimedOut and OnEnded build the messages that report a timeout and the end; nil means none.
 	OnTimedOut, OnEnded func(r Report) (*postrider.Message, error)
 
@@ -278,7 +280,7 @@ func (k *contractChecker) items(e *Expected) {
 		k.fault(e.Name, "its items come from %s, which is not among the events before it", e.ItemsFrom)
 	case k.c.byName[e.ItemsFrom].Each:
 		k.fault(e.Name, "its items come from %s, which has items itself", e.ItemsFrom)
-	case !k.always(e, e.ItemsFrom):
+	case !k.c.Stored && !k.always(e, e.ItemsFrom):
 		k.fault(e.Name, "its items come from %s, which need not happen before it; read them from an event that all ways to it have", e.ItemsFrom)
 	}
 }

@@ -90,6 +90,7 @@ func ContractFromGraph(text []byte) (*Contract, error) {
 		}
 		c.Events = append(c.Events, e)
 	}
+	c.Stored = true
 	if err := c.Complete(); err != nil {
 		return nil, err
 	}

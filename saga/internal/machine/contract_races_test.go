@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -239,5 +240,56 @@ func TestContractUndoContinues(t *testing.T) {
 	r := begin(t, c).sees("created", "reserved").says(VerbDone, "weighed").sees("declined").is(Stuck)
 	if got := r.sent(); !slices.Equal(got, []string{"reserved.undo"}) {
 		t.Errorf("sent %q, want the undo of reserved: %s", got, r.events())
+	}
+}
+
+// TestContractWordOfAnOperator: an event is skipped whose undo nobody can confirm. What the operator says again holds.
+func TestContractWordOfAnOperator(t *testing.T) {
+	t.Parallel()
+	expired := func() *run {
+		r := begin(t, shop(t)).sees("created").says(VerbSkip, "reserved")
+		if r.answers("reserved", OutcomeNoRecord).is(Stuck); r.out.Refused != "" {
+			t.Fatal(r.out.Refused)
+		}
+		return r
+	}
+	expired().says(VerbSkip, "reserved").is(Running).sees("charged", "confirmed").is(Completed)
+	expired().says(VerbDone, "reserved").is(Running).sees("declined").is(Stuck).says(VerbUndone, "reserved").undoing("created").is(Compensated)
+	if r := expired().says(VerbRetry, ""); !slices.Equal(r.sent(), []string{"reserved.undo"}) {
+		t.Errorf("a retry sends %q, want the undo again", r.sent())
+	}
+}
+
+// TestContractItemsThatCannotBeHeld: items that the path of a step cannot have are for an operator, like those that cannot be read.
+func TestContractItemsThatCannotBeHeld(t *testing.T) {
+	t.Parallel()
+	for _, item := range []string{"a\x00", "a\xff", strings.Repeat("a", MaxPathBytes)} {
+		begin(t, itemised(t, "A", item)).sees("created").is(Stuck).says(VerbDone, "reserved").sees("charged", "confirmed").is(Completed)
+		begin(t, itemised(t, "A")).sees("created").seesItem("reserved", item).is(Stuck)
+	}
+}
+
+// TestStoredContract: tools read a contract that an engine reported before its items had to come from an event that always happens.
+func TestStoredContract(t *testing.T) {
+	t.Parallel()
+	change := func(c *Contract) {
+		c.Events[2].After = [][]string{{"created"}}
+		c.Events[1].Each, c.Events[1].ItemsFrom, c.Events[1].After = true, "charged", [][]string{{"created", "charged"}}
+		c.Events[1].Items = func(*postrider.Message) ([]string, error) { return nil, nil }
+		c.Events[1], c.Events[2] = c.Events[2], c.Events[1]
+		c.Events[3].After = [][]string{{"reserved"}}
+		c.Stored = true
+	}
+	old := shop(t, change)
+	text, err := json.Marshal(old.Graph())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RulesFromGraph(text); err != nil {
+		t.Errorf("the graph of an older build: %v", err)
+	}
+	old.Stored = false
+	if err := old.Complete(); err == nil || !strings.Contains(err.Error(), "need not happen before it") {
+		t.Errorf("a new contract like it: %v", err)
 	}
 }

@@ -107,10 +107,18 @@ func (t *tracking) pathOf(e *Expected, m *postrider.Message) (string, error) {
 		return e.Name, nil
 	}
 	item, err := e.Item(m)
-	if err == nil && len(itemPath(e.Name, item)) > MaxPathBytes {
-		err = fmt.Errorf("%.20q… makes a path of more than %d bytes", item, MaxPathBytes)
+	if err == nil {
+		err = checkItem(e, item)
 	}
 	return itemPath(e.Name, item), err
+}
+
+// checkItem returns an error for an item that the path of a step cannot have.
+func checkItem(e *Expected, item string) error {
+	if !stored.Holdable(itemPath(e.Name, item), MaxPathBytes) {
+		return fmt.Errorf("the item %.20q… makes a path of more than %d bytes, or is not UTF-8 without NUL", item, MaxPathBytes)
+	}
+	return nil
 }
 
 // ofUnknownItem leaves an event to an operator whose item cannot be read. The message is not refused: other contracts may know it.
@@ -141,6 +149,9 @@ func (t *tracking) listItems(r role, m *postrider.Message) {
 			continue
 		}
 		items, err := e.Items(m)
+		for _, item := range items {
+			err = cmp.Or(err, checkItem(e, item))
+		}
 		if err != nil {
 			t.ofUnknownItem(role{event: e, kind: wasUndone}, fmt.Errorf("its items in %s %s: %w", m.Type, m.ID, err))
 			continue

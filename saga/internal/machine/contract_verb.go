@@ -51,12 +51,13 @@ func (t *tracking) stepVerb(v *Verb, st *StepState) {
 		t.refuse("%q is no event of contract %s v%d", v.Step, t.c.Name, t.c.Version)
 		return
 	}
-	awaited := !t.s.Back && !st.Skip && (st.Status == StepWaiting || st.Status == StepStuck)
+	unconfirmed := !t.s.Back && st.Skip && st.Status == StepStuck // its service could not be asked, or did not know: now the operator's word holds
+	awaited := unconfirmed || !t.s.Back && !st.Skip && (st.Status == StepWaiting || st.Status == StepStuck)
 	if v.Kind == VerbDone {
 		t.doneByHand(e, v.Step, st, awaited)
 		return
 	}
-	if !t.s.Back && t.ofNoItem(e, v.Step) { // nobody can be asked
+	if awaited && (unconfirmed || t.ofNoItem(e, v.Step)) { // nobody can be asked
 		st.Owed = false
 	}
 	t.skip(v.Step, st, awaited, func() {
@@ -69,7 +70,7 @@ func (t *tracking) stepVerb(v *Verb, st *StepState) {
 func (t *tracking) doneByHand(e *Expected, path string, st *StepState, awaited bool) {
 	switch {
 	case awaited:
-		st.Status, st.Owed, st.Due, st.Reason, st.ByHand, st.Failed = StepDone, t.c.undoable(e), 0, "", true, false
+		st.Status, st.Owed, st.Due, st.Reason, st.ByHand, st.Failed, st.Skip = StepDone, t.c.undoable(e), 0, "", true, false, false
 		t.event("step.done", path, "by hand")
 	case t.s.Back && e.Pivot && st.Owed && !t.s.Forced:
 		st.ByHand = true
