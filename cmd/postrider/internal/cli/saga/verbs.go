@@ -88,9 +88,9 @@ has reached is the same in both versions, and the other version can read its dat
 instance's version. "postrider saga diff" says which instances a build can migrate.`,
 		example: `--to 2 --because 'version 1 is not deployed any more'`},
 	{Verb: saga.AnswerAsk, step: needsStep, option: true, short: "Answer the question that an instance asks",
-		long: `Answer the question of a step that waits for a person: "postrider saga questions" lists them. Of two answers, the first counts.
-Like the other decisions it needs rights in the database, not one of the roles that the question names, and records --by,
-which is the user of the operating system unless it is given. The administration checks the roles (postrider serve).`,
+		long: `Answer the question of a step that waits for a person: "postrider saga questions" lists them. Of two answers, the first
+counts. Like the other decisions it needs rights in the database, not one of the roles that the question names, and records
+--by, which is the user of the operating system unless it is given. The administration checks the roles (postrider serve).`,
 		example: `--step review --option release --because 'checked by phone'`},
 }
 
