@@ -161,7 +161,7 @@ func testSettledTwice(t *testing.T, s *inbound) {
 	s.nothingLeft(t, "g", "a")
 }
 
-// testSettledTooLate settles with a context that has ended. Whatever then reports an error, or is nacked, comes again while the
+// testSettledTooLate settles with a context that has ended. What then reports an error, or is nacked, is redelivered while the
 // subscription goes on: a consumer forgets a delivery once it has settled it, with or without success.
 func testSettledTooLate(t *testing.T, s *inbound) {
 	r := s.join(t, "g")
