@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -295,31 +294,18 @@ func (w *sagaWorld[Tx]) check(s sagaStores[Tx]) {
 	}
 }
 
-// awaitSagas waits until all sagas have ended, as long as some end: a load that a machine cannot carry leaves thousands that are open.
+// awaitSagas waits until all sagas have ended.
 func (w *sagaWorld[Tx]) awaitSagas(s sagaStores[Tx]) {
 	w.t.Helper()
-	poll := time.NewTicker(time.Second)
-	defer poll.Stop()
-	left := func() (open int64, err error) {
+	if !w.awaitNone("sagas have not ended", func() (open int64, err error) {
 		counts, err := s.CountSagas(w.t.Context())
 		for _, c := range counts {
 			open += c.Count
 		}
 		return open, err
-	}
-	for least, deadline := int64(math.MaxInt64), time.Now().Add(patience); ; <-poll.C {
-		open, err := left()
-		switch {
-		case err == nil && open == 0:
-			w.end = time.Time{} // the checks that follow have their own time
-			return
-		case err == nil && open < least:
-			least, deadline = open, time.Now().Add(patience)
-		case time.Now().After(deadline):
-			first, listErr := s.ListSagas(w.t.Context(), store.SagaFilter{Status: store.OpenSagaStatuses}, "", 1)
-			w.t.Errorf("no saga has ended for %s: %d are open, such as %+v (%v)", patience, open, first, errors.Join(err, listErr))
-			return
-		}
+	}) {
+		first, err := s.ListSagas(w.t.Context(), store.SagaFilter{Status: store.OpenSagaStatuses}, "", 1)
+		w.t.Logf("one of them: %+v (%v)", first, err)
 	}
 }
 

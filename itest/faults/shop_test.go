@@ -100,8 +100,10 @@ func (w *shopWorld) crashes(customers int, wait bool) {
 	if t.Failed() { // nothing that follows would end
 		t.FailNow()
 	}
+	ledger := w.ledger()
+	w.awaitFinal(ledger)
 	w.calm()
-	tally := w.audit()
+	tally := w.audit(ledger)
 	t.Logf("%d faults; %d orders shipped worth %s, %d cancelled, %s refunded", happened, tally.Shipped, tally.Charged, tally.Cancelled, tally.Refunded)
 	if tally.Shipped == 0 || tally.Cancelled == 0 || tally.Shipped+tally.Cancelled != len(w.placed) {
 		t.Errorf("%d orders were placed: want some shipped, some cancelled, and no other", len(w.placed))
@@ -310,8 +312,8 @@ func (w *shopWorld) calm() {
 	})
 }
 
-// audit waits until every order is final, and lets the ledger compare the services.
-func (w *shopWorld) audit() (tally shop.Tally) {
+// ledger opens what compares the services.
+func (w *shopWorld) ledger() *shop.Ledger {
 	w.t.Helper()
 	open := func(service string) *sql.DB {
 		db, err := sql.Open("pgx", w.schemaOf(service))
@@ -330,18 +332,24 @@ func (w *shopWorld) audit() (tally shop.Tally) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ledger := &shop.Ledger{
+	return &shop.Ledger{
 		Orders: open("orders"), Inventory: open("inventory"), Payments: open("payments"), Shipping: open("shipping"), Sagas: sagas,
 	}
-	w.awaitEnd("every order is final", func() string {
-		if tally, err = ledger.Check(w.t.Context()); err != nil {
-			return err.Error()
-		}
-		if tally.Open > 0 {
-			return fmt.Sprintf("%d of %d are not", tally.Open, len(w.placed))
-		}
-		return ""
+}
+
+// awaitFinal waits until every order is final.
+func (w *shopWorld) awaitFinal(ledger *shop.Ledger) {
+	w.t.Helper()
+	w.awaitNone("orders are not final", func() (int64, error) {
+		tally, err := ledger.Check(w.t.Context())
+		return int64(tally.Open), err
 	})
+}
+
+// audit waits until every order is final, and lets the ledger compare the services.
+func (w *shopWorld) audit(ledger *shop.Ledger) (tally shop.Tally) {
+	w.t.Helper()
+	w.awaitFinal(ledger)
 	tally, total := ledger.Totals(w.t.Context())
 	if err := cmp.Or(total, errors.Join(asErrors(tally.Broken)...)); err != nil {
 		w.t.Errorf("a promise broke: the ledger is not exact: %v", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -43,6 +44,27 @@ func (w *world) awaitEnd(what string, left func() string) {
 	}
 	if missing := awaitUntil(w.t, w.end, left); missing != "" {
 		w.t.Errorf("waited %s in vain until %s: %s", patience, what, missing)
+	}
+}
+
+// awaitNone waits until left returns 0, as long as it falls: a load that a machine cannot carry leaves thousands. It reports whether none
+// is left; the checks that follow have their own time.
+func (w *world) awaitNone(what string, left func() (int64, error)) bool {
+	w.t.Helper()
+	poll := time.NewTicker(time.Second)
+	defer poll.Stop()
+	for least, deadline := int64(math.MaxInt64), time.Now().Add(patience); ; <-poll.C {
+		n, err := left()
+		switch {
+		case err == nil && n == 0:
+			w.end = time.Time{}
+			return true
+		case err == nil && n < least:
+			least, deadline = n, time.Now().Add(patience)
+		case time.Now().After(deadline):
+			w.t.Errorf("%d %s, as many as %s ago (%v)", n, what, patience, err)
+			return false
+		}
 	}
 }
 
