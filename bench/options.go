@@ -15,6 +15,7 @@ type options struct {
 	only, rows       *regexp.Regexp
 
 	jsonFile, charts, cpu   string
+	pages                   []string
 	check, writeBaseline    bool
 	baseline                string
 	dir                     string
@@ -34,6 +35,8 @@ func parse(args []string, w io.Writer) (options, error) {
 	f.StringVar(&only, "run", "", "only suites whose name matches this `regexp`")
 	f.StringVar(&rows, "rows", "", "only rows whose name matches this `regexp`")
 	f.StringVar(&o.jsonFile, "json", "", "write the report to this `file`")
+	f.Func("page", "write the figures into the tables of this `file` (docs/performance.md) that \"<!-- bench: suite -->\" precedes; may be repeated",
+		func(file string) error { o.pages = append(o.pages, file); return nil })
 	f.StringVar(&o.charts, "charts", "", "write a chart (SVG) of each suite to this `folder`")
 	f.StringVar(&o.cpu, "cpuprofile", "", "write a processor profile of the runs, of this process, to this `file`; best with -run and one suite")
 	f.BoolVar(&o.check, "check", false, "fail if a ratio is more than 15% worse than the baseline's")

@@ -131,6 +131,9 @@ func write(o options, r *report.Report, out io.Writer) error {
 	if o.jsonFile != "" {
 		errs = append(errs, writeJSON(o.jsonFile, r))
 	}
+	for _, page := range o.pages {
+		errs = append(errs, updatePage(page, r))
+	}
 	if o.charts != "" {
 		errs = append(errs, os.MkdirAll(o.charts, 0o755))
 		for _, s := range r.Suites {
@@ -173,6 +176,18 @@ func writeJSON(file string, v any) error {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+func updatePage(file string, r *report.Report) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	updated, err := r.Update(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return os.WriteFile(file, []byte(updated), 0o644)
 }
 
 func writeChart(file string, s *report.Suite) (err error) {
