@@ -116,7 +116,7 @@ func (r *relayState) repartition(n int, end store.Cursor) {
 			r.parked[postrider.PartitionOf(row.msg.Key, row.msg.ID, n)].put(row)
 		}
 		for key, h := range set.held {
-			r.parked[postrider.PartitionOf(key, "", n)].held[key] = h
+			r.parked[postrider.PartitionOf(key, "", n)].putHeld(h)
 		}
 	}
 	var sum cursorState

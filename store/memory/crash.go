@@ -57,12 +57,8 @@ func (s *Store) undoable(name string, partition int) (undo func()) {
 
 func (p *parkedSet) copy() *parkedSet {
 	out := &parkedSet{
-		rows: maps.Clone(p.rows), held: make(map[string]*heldRow, len(p.held)),
-		waiting: make(map[string][]*parkedRow, len(p.waiting)), timed: maps.Clone(p.timed),
-	}
-	for key, h := range p.held {
-		c := *h
-		out.held[key] = &c
+		rows: maps.Clone(p.rows), held: maps.Clone(p.held), waiting: make(map[string][]*parkedRow, len(p.waiting)),
+		due: slices.Clone(p.due),
 	}
 	for key, w := range p.waiting {
 		out.waiting[key] = slices.Clone(w)

@@ -73,7 +73,8 @@ func (r records) LockHeld(_ context.Context, name, key string) (store.HeldInfo, 
 		return store.HeldInfo{}, err
 	}
 	if !h.undecided {
-		set.findHead(h)
+		h = set.withHead(h)
+		set.putHeld(h)
 	}
 	return r.db.heldInfo(name, partition, h), nil
 }
@@ -100,8 +101,10 @@ func (r records) chosen(c store.ParkedChoice) (out []*parkedRow, err error) {
 					out = append(out, row)
 				}
 			}
-		case set.timed[c.Sequence] != nil:
-			out = append(out, set.timed[c.Sequence])
+		default:
+			if row := set.rows[c.Sequence]; row != nil && !row.waits {
+				out = append(out, row)
+			}
 		}
 	}
 	for _, row := range out {

@@ -99,7 +99,7 @@ func (r records) ParkReplayed(_ context.Context, m store.ReplayedMessages) (n in
 		if copied.waits = msg.Key != ""; !copied.waits {
 			copied.dueAt = at
 		} else if parked.held[msg.Key] == nil {
-			parked.held[msg.Key] = &heldRow{key: msg.Key, seq: one.Sequence, reason: store.ParkReplayed, since: at, next: at}
+			parked.putHeld(&heldRow{key: msg.Key, seq: one.Sequence, reason: store.ParkReplayed, since: at, next: at})
 		}
 		parked.put(copied)
 		n++

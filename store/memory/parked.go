@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -35,7 +34,7 @@ type parkedRow struct {
 	history     []postrider.AttemptInfo
 }
 
-// heldRow is a held key.
+// heldRow is a held key. Like a parkedRow, it is replaced rather than changed.
 type heldRow struct {
 	key       string
 	seq       int64 // of the blocking message
@@ -51,16 +50,14 @@ type heldRow struct {
 type parkedSet struct {
 	rows map[int64]*parkedRow
 	held map[string]*heldRow
-	// waiting has the rows that are queued for a key, by sequence; timed those with their own due time.
+	// waiting has the rows that are queued for a key, by sequence; due those with their own due time, and the held keys that are due at
+	// a time.
 	waiting map[string][]*parkedRow
-	timed   map[int64]*parkedRow
+	due     dueRows
 }
 
 func newParkedSet() *parkedSet {
-	return &parkedSet{
-		rows: make(map[int64]*parkedRow), held: make(map[string]*heldRow),
-		waiting: make(map[string][]*parkedRow), timed: make(map[int64]*parkedRow),
-	}
+	return &parkedSet{rows: make(map[int64]*parkedRow), held: make(map[string]*heldRow), waiting: make(map[string][]*parkedRow)}
 }
 
 func bySequence(r *parkedRow, seq int64) int { return cmp.Compare(r.msg.Sequence, seq) }
@@ -71,7 +68,7 @@ func (p *parkedSet) put(r *parkedRow) {
 	p.take(seq)
 	p.rows[seq] = r
 	if !r.waits {
-		p.timed[seq] = r
+		p.due.add(r)
 		return
 	}
 	w := p.waiting[r.key]
@@ -87,7 +84,7 @@ func (p *parkedSet) take(seq int64) *parkedRow {
 	}
 	delete(p.rows, seq)
 	if !r.waits {
-		delete(p.timed, seq)
+		p.due.remove(r)
 		return r
 	}
 	w := p.waiting[r.key]
@@ -102,17 +99,39 @@ func (p *parkedSet) take(seq int64) *parkedRow {
 	return r
 }
 
-// resumeKey makes a held key due at once, with its first queued message as the blocking message.
-func (p *parkedSet) resumeKey(h *heldRow, at time.Time) {
-	h.undecided, h.next = false, at
-	p.findHead(h)
+// putHeld adds or replaces a held key.
+func (p *parkedSet) putHeld(h *heldRow) {
+	p.takeHeld(h.key)
+	if p.held[h.key] = h; !h.undecided {
+		p.due.add(h)
+	}
 }
 
-// findHead makes the first queued message of a key its blocking message, if there is one.
-func (p *parkedSet) findHead(h *heldRow) {
-	if w := p.waiting[h.key]; len(w) > 0 && w[0].msg.Sequence != h.seq {
-		h.seq, h.reason, h.cause, h.attempts = w[0].msg.Sequence, w[0].reason, "", w[0].attempts
+// takeHeld removes a held key.
+func (p *parkedSet) takeHeld(key string) {
+	if h := p.held[key]; h != nil && !h.undecided {
+		p.due.remove(h)
 	}
+	delete(p.held, key)
+}
+
+// resumeKey makes a held key due at once, with its first queued message as the blocking message.
+func (p *parkedSet) resumeKey(h *heldRow, at time.Time) { p.putHeld(p.resumed(h, at)) }
+
+// resumed returns a held key as resumeKey makes it.
+func (p *parkedSet) resumed(h *heldRow, at time.Time) *heldRow {
+	h = p.withHead(h)
+	h.undecided, h.next = false, at
+	return h
+}
+
+// withHead returns a copy of a held key with its first queued message as the blocking message, if there is one.
+func (p *parkedSet) withHead(h *heldRow) *heldRow {
+	c := *h
+	if w := p.waiting[h.key]; len(w) > 0 && w[0].msg.Sequence != h.seq {
+		c.seq, c.reason, c.cause, c.attempts = w[0].msg.Sequence, w[0].reason, "", w[0].attempts
+	}
+	return &c
 }
 
 // remember appends to a copy of a history and keeps the last entries. It does not add a cause that repeats the last entry without
@@ -176,106 +195,4 @@ func (db *database) lateTo(c *cursorState, partition int) (map[int64]bool, error
 		out[r.seq] = true
 	}
 	return out, nil
-}
-
-// dueWork is a held key or a parked message that is due at a time.
-type dueWork struct {
-	partition int
-	at        time.Time
-	held      *heldRow   // or
-	row       *parkedRow // with its own due time
-}
-
-func (w dueWork) seq() int64 {
-	if w.held != nil {
-		return w.held.seq
-	}
-	return w.row.msg.Sequence
-}
-
-// Due implements store.Log.
-func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
-	return do(ctx, s, "Due", func(db *database) (store.DueResult, error) {
-		at, r := now(), db.relay(name)
-		var out store.DueResult
-		held := make([]int, 0, len(req.Leases))
-		for _, l := range req.Leases {
-			if db.lease(name, l) == nil {
-				out.Lost = append(out.Lost, l.Partition)
-			} else {
-				held = append(held, l.Partition)
-			}
-		}
-		work, next := r.due(held, req, at)
-		out.Next, out.Decisions = next, db.openDecisions(name, held)
-		room := stored.Budget{Left: req.MaxBytes}
-		for i, w := range work {
-			run, ok := r.parked[w.partition].run(w, req.RunLength, &room, at)
-			if i == req.Runs || !ok {
-				out.More, out.Next = true, 0
-				break
-			}
-			out.Runs = append(out.Runs, run)
-		}
-		return out, nil
-	})
-}
-
-// due returns the work that is due, oldest first, and how long until the next is due, -1 if there is none.
-func (r *relayState) due(partitions []int, req store.DueRequest, at time.Time) (work []dueWork, next time.Duration) {
-	next = -1
-	consider := func(w dueWork) {
-		if wait := w.at.Sub(at); wait <= 0 {
-			work = append(work, w)
-		} else if next < 0 || wait < next {
-			next = wait
-		}
-	}
-	for _, partition := range partitions {
-		p := r.parked[partition]
-		for key, h := range p.held {
-			if !h.undecided && !slices.Contains(req.BusyKeys, key) {
-				consider(dueWork{partition: partition, at: h.next, held: h})
-			}
-		}
-		for seq, row := range p.timed {
-			if !slices.Contains(req.BusySequences, seq) {
-				consider(dueWork{partition: partition, at: row.dueAt, row: row})
-			}
-		}
-	}
-	slices.SortFunc(work, func(a, b dueWork) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.seq(), b.seq())) })
-	return work, next
-}
-
-// run returns the records of a piece of work, and false if not even the first of them fits.
-func (p *parkedSet) run(w dueWork, length int, room *stored.Budget, at time.Time) (store.ParkedRun, bool) {
-	run := store.ParkedRun{Partition: w.partition}
-	rows := []*parkedRow{w.row}
-	if w.held != nil {
-		run.Key = w.held.key
-		rows = p.waiting[run.Key]
-	}
-	for i, row := range rows {
-		if i == length || !room.Take(row.size) {
-			break
-		}
-		run.Entries = append(run.Entries, row.record(at))
-	}
-	return run, len(rows) == 0 || len(run.Entries) > 0
-}
-
-func (r *parkedRow) record(at time.Time) store.Entry {
-	since := r.parkedAt
-	if r.msg.DeliverAt.After(since) {
-		since = r.msg.DeliverAt
-	}
-	rec := store.Entry{
-		Message: clone(r.msg), Err: r.undecodable, Attempts: r.attempts, Redrives: r.redrives, Reason: r.reason,
-		ParkedFor: max(0, at.Sub(since)),
-	}
-	if !r.dueAt.IsZero() {
-		rec.Delay = r.dueAt.Sub(at)
-	}
-	return rec
 }

@@ -85,11 +85,12 @@ func (db *database) redrive(l *deadRow, id int64, by string, at time.Time) {
 	}
 	parked.put(row)
 	if h != nil {
-		parked.resumeKey(h, at)
+		h = parked.resumed(h, at)
 		h.cause = ""
 		if h.seq == l.Message.Sequence {
 			h.reason, h.attempts = store.ParkRedriven, 0
 		}
+		parked.putHeld(h)
 	}
 }
 

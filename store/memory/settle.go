@@ -204,16 +204,16 @@ func (r *parkedRow) parkedAgain(p store.ParkOutcome, at time.Time) *parkedRow {
 
 // hold holds a key or changes why it is held.
 func (p *parkedSet) hold(k store.HeldKey, at time.Time) {
-	h := p.held[k.Key]
-	if h == nil {
-		h = &heldRow{key: k.Key, since: at}
-		p.held[k.Key] = h
+	h := &heldRow{
+		key: k.Key, seq: k.Sequence, reason: k.Reason, cause: cut(k.Cause), attempts: k.Attempts, since: at, undecided: k.UntilDecided,
 	}
-	h.seq, h.reason, h.cause, h.attempts = k.Sequence, k.Reason, cut(k.Cause), k.Attempts
-	h.undecided, h.next = k.UntilDecided, at.Add(k.After)
-	if k.UntilDecided {
-		h.next = time.Time{}
+	if old := p.held[k.Key]; old != nil {
+		h.since = old.since
 	}
+	if !h.undecided {
+		h.next = at.Add(k.After)
+	}
+	p.putHeld(h)
 }
 
 // release releases keys that have no queued messages, and returns those that are no longer held.
@@ -225,7 +225,7 @@ func (p *parkedSet) release(keys []string, at time.Time) []string {
 			p.resumeKey(h, at)
 			continue
 		}
-		delete(p.held, key)
+		p.takeHeld(key)
 		released = append(released, key)
 	}
 	return released
