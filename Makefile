@@ -31,8 +31,12 @@ check-fast: ## gofmt, go vet and quick tests of what differs from BASE (main) an
 	@$(BIN)/withservers $(BIN)/gotest -changed $(BASE) -short -timeout=10m work
 
 .PHONY: test
-test: programs ## all tests of all modules with the race detector, on servers that it starts itself
-	@$(BIN)/withservers $(BIN)/gotest -race -timeout=30m work
+test: programs ## all tests of all modules, the core with the race detector, on servers that it starts itself
+	@$(BIN)/withservers $(BIN)/gotest -race=core -timeout=30m work
+
+.PHONY: race
+race: programs ## the same, with the race detector for all that it can help: run every night
+	@$(BIN)/withservers $(BIN)/gotest -race -timeout=60m work
 
 .PHONY: gofmt
 gofmt: ## fail if gofmt would change a file

@@ -72,11 +72,12 @@ func (c *Chain) Others(reachable bool) []inspect.Source {
 	return out
 }
 
-// Effects publishes n messages that a message did not cause, and one that it did.
+// Effects publishes n messages that a message did not cause, and then one that it did: in one partition, where a search reads them in this
+// order.
 func (s *Shop) Effects(ctx context.Context, cause string, n int) error {
 	tx, err := s.Begin(ctx)
 	for i := range n + 1 {
-		m := &postrider.Message{Type: "order.placed", Topic: "orders", Payload: []byte(`{}`)}
+		m := &postrider.Message{Type: "order.placed", Topic: "orders", Key: "order/many", Payload: []byte(`{}`)}
 		if i == n {
 			m.Type, m.CausationID = "order.late", cause
 		}

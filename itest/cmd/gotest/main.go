@@ -4,8 +4,8 @@
 //	123 passed, 0 failed
 //
 // The arguments are flags of go test followed by packages, "work" for all. Flags need the form -name=value. With -race, packages
-// that the detector would not help run without it, at the same time as the others. Slow packages start first, so that none of them
-// runs alone at the end. A few tests that failed run a second time, alone, and are named if they pass then (retry.go says which may).
+// that the detector would not help run without it, at the same time as the others; with -race=core, only those that run goroutines
+// of their own for others run under it. Slow packages start first, so that none of them runs alone at the end. A few tests that failed run a second time, alone, and are named if they pass then (retry.go says which may).
 // The exit code is not 0 if anything else failed, or if no test ran at all.
 //
 //	gotest -changed main [-list] [flag ...]
@@ -160,6 +160,14 @@ var raceless = slices.Concat([]string{
 	"/examples/shop", "/telemetry/internal/scenario", "/cmd/postrider/internal/cli",
 }, commands("commands", "dead", "demo", "mcp", "output", "pages", "program", "publish", "redrive", "starter", "status"))
 
+// core are the packages under the detector with -race=core: those whose own goroutines meet those of their users, and each store's and
+// broker's. The others use goroutines of these, or one to serve requests; under the detector they take as long as these together.
+var core = []string{
+	"", "/relay", "/inbox", "/inbox/guard", "/saga", "/outbox", "/admin", "/resilience", "/postridertest", "/telemetry", "/internal/signal",
+	"/internal/protect", "/internal/stored", "/store/memory", "/store/postgres", "/store/mysql", "/store/sqlite", "/itest/mysql",
+	"/itest/sqlite", "/broker/brokertest", "/broker/kafka", "/broker/memory", "/broker/nats", "/broker/rabbitmq", "/broker/redis", "/broker/webhook",
+}
+
 // divided are packages that run both with and without the race detector. Build tags leave out the tests that need it not.
 var divided = []string{"/itest/sqlite", "/itest/mysql", "/store/postgres", "/cmd/postrider/internal/shopdemo"}
 
@@ -178,15 +186,24 @@ func commands(names ...string) (paths []string) {
 // programs too (make programs).
 var anywhere, withoutC = []string{"-trimpath"}, []string{"CGO_ENABLED=0"}
 
+// coreOnly is the flag that limits the race detector to core.
+const coreOnly = "-race=core"
+
 // parts divides the packages between one run without the race detector and one with it, if the flags have it.
 func parts(flags []string, packages []listed) []part {
+	limited := slices.Contains(flags, coreOnly)
+	if limited {
+		flags = slices.Clone(flags)
+		flags[slices.Index(flags, coreOnly)] = "-race"
+	}
 	if !slices.Contains(flags, "-race") {
 		return []part{{append(sharing(flags, 3), anywhere...), withoutC, packages}}
 	}
 	var without, with, models []listed
 	for _, p := range packages {
 		path, inside := strings.CutPrefix(p.ImportPath, module)
-		alone, both := inside && slices.Contains(raceless, path), inside && slices.Contains(divided, path)
+		alone := inside && (slices.Contains(raceless, path) || limited && !slices.Contains(core, path))
+		both := inside && slices.Contains(divided, path)
 		if alone || both {
 			without = append(without, p)
 		}

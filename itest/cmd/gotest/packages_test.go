@@ -11,7 +11,7 @@ func TestSlowPackagesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slices.Concat(slow, raceless, divided, modelled) {
+	for _, path := range slices.Concat(slow, raceless, core, divided, modelled) {
 		if !slices.ContainsFunc(all, func(p listed) bool { return p.ImportPath == module+path && p.tested() }) {
 			t.Errorf("there are no tests in %s", path)
 		}
@@ -46,6 +46,27 @@ func TestParts(t *testing.T) {
 	if all := parts([]string{"-race"}, []listed{other}); len(all) != 1 || !raced(all[0]) {
 		t.Errorf("want one run with the race detector, got %v", all)
 	}
+	far := listed{ImportPath: module + "/itest/faults"}
+	if all := parts([]string{"-race", "-short"}, []listed{far}); len(all) != 1 || !raced(all[0]) {
+		t.Errorf("want one run with the race detector, got %v", all)
+	}
+	all = parts([]string{"-short", "-race=core"}, []listed{far, both, other})
+	if len(all) != 2 || raced(all[0]) || !raced(all[1]) || !slices.Equal(paths(all[0].packages), paths([]listed{far, both})) ||
+		!slices.Equal(paths(all[1].packages), paths([]listed{both, other})) {
+		t.Errorf("want those that are not of the core without the race detector, got %v", all)
+	}
+	for _, p := range all {
+		if slices.Contains(p.flags, coreOnly) {
+			t.Errorf("go test knows no %s: %q", coreOnly, p.flags)
+		}
+	}
+}
+
+func paths(packages []listed) (out []string) {
+	for _, p := range packages {
+		out = append(out, p.ImportPath)
+	}
+	return out
 }
 
 func TestAffected(t *testing.T) {
