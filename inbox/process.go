@@ -34,8 +34,7 @@ const (
 
 // process runs transactions for a batch until each message is settled, has to wait, or is lost.
 func (c *Consumer[Tx]) process(batch []*item) {
-	ctx, cancel := c.context(batch)
-	defer cancel()
+	ctx, r, end := c.context(batch)
 	left, wait := c.skip(batch), time.Duration(0)
 	for len(left) > 0 && ctx.Err() == nil {
 		now := left[:min(len(left), c.size.limit())]
@@ -70,6 +69,12 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		}
 		break
 	}
+	end()
+	if r.interrupted.Load() && r.shared() {
+		for _, it := range left {
+			it.alone = true
+		}
+	}
 	c.requeue(batch, left, wait)
 }
 
@@ -81,7 +86,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	var left, passed []*item
 	ends := make(map[*item]end)
 	for _, it := range batch {
-		if it.fate != nil || c.handlers.Knows(restored(it.msg).Type) {
+		if it.fate != nil && it.fate.park != store.ParkSlow || c.handlers.Knows(restored(it.msg).Type) {
 			left = append(left, it)
 			continue
 		}
@@ -98,9 +103,11 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 const watchAfter = 5 * time.Millisecond
 
 // context ends when the consumer must cancel running work, or has lost one of the messages.
-func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFunc) {
+func (c *Consumer[Tx]) context(batch []*item) (ctx context.Context, r *run, end func()) {
 	ctx, cancel := context.WithCancel(c.calls)
+	r = &run{batch: batch, stop: cancel}
 	late := time.AfterFunc(watchAfter, func() {
+		c.watch(r)
 		watched := make(map[<-chan struct{}]bool, 1)
 		for _, it := range batch {
 			lost := it.delivery.Lost()
@@ -117,8 +124,10 @@ func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFu
 			}()
 		}
 	})
-	return ctx, func() {
-		late.Stop()
+	return ctx, r, func() {
+		if !late.Stop() {
+			c.unwatch(r)
+		}
 		cancel()
 	}
 }
