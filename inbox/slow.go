@@ -20,14 +20,16 @@ import (
 // redelivered copy would be parked after the messages that follow it. And those alone cannot be parked either: they would be due before the
 // message that they follow.
 
-// run is the processing of a batch that takes longer than watchAfter.
+// run is the processing of a batch.
 type run struct {
-	batch []*item // the messages of a queue are adjacent
+	batch       []*item // the messages of a queue are adjacent
+	ctx         context.Context
+	stop        context.CancelFunc
+	late        *time.Timer
+	interrupted atomic.Bool // the batch has kept others waiting for too long
+	// Consumer.mu protects these. began is set when the batch takes longer than watchAfter.
 	began time.Time
-	stop  context.CancelFunc
-	// interrupted: the batch has held up others for too long.
-	interrupted atomic.Bool
-	ended       bool // protected by Consumer.mu
+	ended bool
 }
 
 // shared reports whether messages of several queues run one after another.
@@ -46,7 +48,7 @@ func (c *Consumer[Tx]) watch(r *run) {
 	}
 }
 
-// unwatch ends what watch began, before another batch can be taken from the queues.
+// unwatch ends what watch began, or is about to begin.
 func (c *Consumer[Tx]) unwatch(r *run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
