@@ -56,11 +56,10 @@ type ConsumerConfig struct {
 
 	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
 	MaxAttempts int
-	// ParkAfter is the time after which the messages of a key that fill the memory are parked, so that those of other keys are read: if a
-	// key has a sixteenth of MaxInFlight or MaxInFlightBytes, and does not get past its first quarter of MaxInFlight within ParkAfter, while
-	// workers have nothing to do or the key has half of the memory. A handler of such a key that has been running for ParkAfter is
-	// interrupted: its context ends, no attempt is counted, and its message is parked with those after it. The retries of parked
-	// messages (RetryConcurrency) are not interrupted. Default: 5 s.
+	// ParkAfter is how often the consumer looks for slow keys: those that have at least a sixteenth of MaxInFlight or MaxInFlightBytes, and
+	// still have it at the next look. Their messages are parked, so that those of other keys are read on. A handler of such a key that has
+	// been running for ParkAfter is interrupted: its context ends, and its message is parked with those after it. No attempt is
+	// counted. Retries of parked messages are not interrupted. docs/inbox.md has the details. Default: 5 s.
 	ParkAfter time.Duration
 	// LocalAttempts and LocalFor limit the attempts that are made while the broker waits for the message: at most
 	// LocalAttempts, none beginning later than LocalFor after the first. Then the message is parked and retried from

@@ -103,15 +103,21 @@ func slowKeyHandedOver[Tx any](w *world[Tx]) {
 // slowSteps are the operations from the interruption of a slow key to the end of its messages.
 var slowSteps = []string{"Begin", "Claim", "Park", "Commit", "Ack", "Due", "Take", "Settle"}
 
-// slowKeyDeath kills a process at each step of parking a slow key and of the retries after it, before the step or after it took effect.
+// slowKeyDeath kills a process at each step of parking a slow key and of the retries after it, before the step or after it took effect. In
+// real time, each takes as long as a lease.
 func slowKeyDeath[Tx any](w *world[Tx]) {
-	w.inEveryMode(func(w *world[Tx], s setting[Tx]) {
+	each := func(w *world[Tx], s setting[Tx]) {
 		for _, step := range slowSteps {
 			for _, done := range []bool{false, true} {
 				w.slowDeath(s, step, done)
 			}
 		}
-	})
+	}
+	if w.h.Bubble {
+		w.inEveryMode(each)
+		return
+	}
+	each(w, modes[Tx]()["log by position"])
 }
 
 func (w *world[Tx]) slowDeath(s setting[Tx], step string, done bool) {
