@@ -22,6 +22,7 @@ type Consumer struct {
 	MaxAttempts     int           `yaml:"max_attempts" min:"1" max:"1000000"`
 	LocalAttempts   int           `yaml:"local_attempts" min:"1" max:"1000000"`
 	LocalFor        time.Duration `yaml:"local_for" min:"1ms"`
+	ParkAfter       time.Duration `yaml:"park_after" min:"10ms"`
 	BackoffBase     time.Duration `yaml:"backoff_base" min:"1ms"`
 	BackoffMax      time.Duration `yaml:"backoff_max" min:"1ms"`
 	Policies        []Policy      `yaml:"policies"`

@@ -70,7 +70,7 @@ func (c Consumer) settings(stopTimeout time.Duration) inbox.ConsumerConfig {
 		Name: c.Name, Disabled: c.Disabled, KeepIDs: c.KeepIDs, ReplayWindow: c.ReplayWindow, RequireOrder: c.RequireOrder,
 		Concurrency: c.Concurrency, RetryConcurrency: c.RetryConcurrency, Batch: c.Batch,
 		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: int(c.MaxInFlightBytes),
-		MaxAttempts: c.MaxAttempts, LocalAttempts: c.LocalAttempts, LocalFor: c.LocalFor,
+		MaxAttempts: c.MaxAttempts, LocalAttempts: c.LocalAttempts, LocalFor: c.LocalFor, ParkAfter: c.ParkAfter,
 		BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax, Policies: policies(c.Policies, c.BackoffBase, c.BackoffMax),
 		OnDead: c.OnDead.choice(), UnhandledFor: c.UnhandledFor, UnavailableWait: c.UnavailableWait, AttemptTimeout: c.AttemptTimeout,
 		LeaseTTL: c.LeaseTTL, StopTimeout: stopTimeout,

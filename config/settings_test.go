@@ -130,6 +130,7 @@ consumers:
     max_attempts: 8
     local_attempts: 9
     local_for: 10ms
+    park_after: 17s
     backoff_base: 11ms
     backoff_max: 12ms
     policies: [{types: [x], max_attempts: 2}]

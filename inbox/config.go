@@ -56,6 +56,11 @@ type ConsumerConfig struct {
 
 	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
 	MaxAttempts int
+	// ParkAfter is how often the consumer looks for slow keys: those that have at least a sixteenth of MaxInFlight or MaxInFlightBytes, and
+	// still have it at the next look. Their messages are parked, so that those of other keys are read on. A handler of such a key that has
+	// been running for ParkAfter is interrupted: its context ends, and its message is parked with those after it. No attempt is
+	// counted. Retries of parked messages are not interrupted. docs/inbox.md has the details. Default: 5 s.
+	ParkAfter time.Duration
 	// LocalAttempts and LocalFor limit the attempts that are made while the broker waits for the message: at most
 	// LocalAttempts, none beginning later than LocalFor after the first. Then the message is parked and retried from
 	// there, and its key is held. They apply to transactions of one message; otherwise a message that fails is
@@ -153,6 +158,7 @@ func (c ConsumerConfig) complete(caps postrider.SubscriberCapabilities) (Consume
 	c.BackoffBase = cmp.Or(c.BackoffBase, 200*time.Millisecond)
 	c.BackoffMax = cmp.Or(c.BackoffMax, 60*time.Second)
 	c.UnavailableWait = cmp.Or(c.UnavailableWait, 5*time.Second)
+	c.ParkAfter = cmp.Or(c.ParkAfter, 5*time.Second)
 	c.StopTimeout = cmp.Or(c.StopTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Versions != nil {
@@ -174,7 +180,7 @@ func (c *ConsumerConfig) faults(caps postrider.SubscriberCapabilities) (faults [
 		value time.Duration
 	}{
 		{"KeepIDs", c.KeepIDs}, {"ReplayWindow", c.ReplayWindow}, {"LocalFor", c.LocalFor}, {"BackoffBase", c.BackoffBase},
-		{"BackoffMax", c.BackoffMax}, {"UnavailableWait", c.UnavailableWait}, {"AttemptTimeout", c.AttemptTimeout}, {"UnhandledFor", c.UnhandledFor},
+		{"BackoffMax", c.BackoffMax}, {"UnavailableWait", c.UnavailableWait}, {"ParkAfter", c.ParkAfter}, {"AttemptTimeout", c.AttemptTimeout}, {"UnhandledFor", c.UnhandledFor},
 		{"LeaseTTL", c.LeaseTTL}, {"StopTimeout", c.StopTimeout},
 	} {
 		if d.value < 0 {
@@ -220,7 +226,7 @@ func (c *ConsumerConfig) relay() relay.Config {
 		Name:     c.Name, Concurrency: c.RetryConcurrency, MaxAttempts: c.MaxAttempts, BackoffBase: c.BackoffBase,
 		BackoffMax: c.BackoffMax, OnDead: c.OnDead, UnhandledFor: c.UnhandledFor, LeaseTTL: c.LeaseTTL,
 		StopTimeout: c.StopTimeout, Logger: c.Logger, Version: c.Version,
-		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait,
+		MaxInFlight: c.MaxInFlight, MaxInFlightBytes: c.MaxInFlightBytes, UnavailableWait: c.UnavailableWait, ParkAfter: c.ParkAfter,
 		Policies: c.Policies, Gate: c.Gate,
 		AttemptTimeout: -1, // the consumer's bounds each call of a handler, of which a retry can have several
 	}

@@ -49,6 +49,7 @@ type Consumer[Tx any] struct {
 	inMemory     map[*item]struct{}
 	bytes        int
 	running      int            // messages in transactions, see counts
+	idle         int            // workers that wait for work
 	received     uint64         // messages so far
 	sized        int64          // bytes so far
 	storeFails   int            // consecutive transactions that the store failed to begin or commit
@@ -265,6 +266,7 @@ func (c *Consumer[Tx]) run(ctx context.Context) error {
 	loops.Go(func() { c.extendLoop(background) })
 	loops.Go(func() { c.removeLoop(background) })
 	loops.Go(func() { c.gateLoop(background) })
+	loops.Go(func() { c.slowLoop(background) })
 	for range c.cfg.Concurrency {
 		c.workers.Go(c.worker)
 	}

@@ -70,6 +70,8 @@
 //   - Two processes have the same message: one waits for the other's transaction, and then finds a duplicate or a free
 //     message.
 //   - A handler panics, or ends its goroutine: this is a failed attempt.
+//   - The messages of a slow key fill the memory: they are parked, and a handler of the key that has run for ParkAfter is interrupted:
+//     slow.go.
 //   - One message of a batch fails: the transaction is rolled back and run again with a savepoint for each message, so
 //     that only the failing one is undone, and parked. Only this second failure counts as an attempt. The following
 //     batches use savepoints from the beginning, for a while.
@@ -81,7 +83,7 @@ package inbox
 //	in a caller's transaction   inbox remove
 //	handlers                    handle handle_batch replays
 //	beginning and ending        consumer background catchup
-//	receiving                   receive queue gate source
+//	receiving                   receive queue slow gate source
 //	processing                  process transact open store_timer spare deliver effect size
 //	parked and dead letters     failed storable
 //	a log without a group       log_source log_leases log_open log_load log_run log_session log_anchors log_silent

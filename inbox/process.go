@@ -34,8 +34,8 @@ const (
 
 // process runs transactions for a batch until each message is settled, has to wait, or is lost.
 func (c *Consumer[Tx]) process(batch []*item) {
-	ctx, cancel := c.context(batch)
-	defer cancel()
+	r := c.startRun(batch)
+	ctx := r.ctx
 	left, wait := c.skip(batch), time.Duration(0)
 	for len(left) > 0 && ctx.Err() == nil {
 		now := left[:min(len(left), c.size.limit())]
@@ -70,6 +70,12 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		}
 		break
 	}
+	c.endRun(r)
+	if r.interrupted.Load() && r.shared() {
+		for _, it := range left {
+			it.alone = true
+		}
+	}
 	c.requeue(batch, left, wait)
 }
 
@@ -81,7 +87,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	var left, passed []*item
 	ends := make(map[*item]end)
 	for _, it := range batch {
-		if it.fate != nil || c.handlers.Knows(restored(it.msg).Type) {
+		if it.fate != nil && it.fate.park != store.ParkSlow || c.handlers.Knows(restored(it.msg).Type) {
 			left = append(left, it)
 			continue
 		}
@@ -97,10 +103,12 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 // committed. The many faster ones have only a timer, 1 µs, and no goroutine that waits, 1 to 7 µs (protect.BenchmarkWatch).
 const watchAfter = 5 * time.Millisecond
 
-// context ends when the consumer must cancel running work, or has lost one of the messages.
-func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(c.calls)
-	late := time.AfterFunc(watchAfter, func() {
+// startRun begins the processing of a batch. Its context ends when the consumer must cancel running work, or has lost one of the messages.
+func (c *Consumer[Tx]) startRun(batch []*item) *run {
+	r := &run{batch: batch}
+	r.ctx, r.stop = context.WithCancel(c.calls)
+	r.late = time.AfterFunc(watchAfter, func() {
+		c.watch(r)
 		watched := make(map[<-chan struct{}]bool, 1)
 		for _, it := range batch {
 			lost := it.delivery.Lost()
@@ -111,16 +119,21 @@ func (c *Consumer[Tx]) context(batch []*item) (context.Context, context.CancelFu
 			go func() {
 				select {
 				case <-lost:
-					cancel()
-				case <-ctx.Done():
+					r.stop()
+				case <-r.ctx.Done():
 				}
 			}()
 		}
 	})
-	return ctx, func() {
-		late.Stop()
-		cancel()
+	return r
+}
+
+// endRun ends what startRun began, before another batch can be taken from the queues.
+func (c *Consumer[Tx]) endRun(r *run) {
+	if !r.late.Stop() {
+		c.unwatch(r)
 	}
+	r.stop()
 }
 
 // storeFailed records that the database does not accept transactions and returns the wait before the next try.

@@ -66,12 +66,20 @@ type queue struct {
 	items []*item
 	// busy: its first messages are running, or it waits for a retry.
 	busy bool
+	// For parkSlow. run has its first messages, if they have been running for a while. slow: its messages are to be parked; parking: that
+	// has begun. until is the number of a message that it has to get past.
+	run           *run
+	slow, parking bool
+	until         uint64
 }
+
+// keyPrefix precedes a key in the name of its queue.
+const keyPrefix = "key "
 
 // queueOf returns the name of a message's queue.
 func queueOf(m *postrider.Message) string {
 	if m.Key != "" {
-		return "key " + m.Key
+		return keyPrefix + m.Key
 	}
 	return "id " + m.ID
 }
@@ -133,7 +141,9 @@ func (c *Consumer[Tx]) take() []*item {
 			}
 			return batch
 		}
+		c.idle++
 		c.work.Wait()
+		c.idle--
 	}
 	return nil
 }
@@ -163,6 +173,13 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 			next++ // it has another lease
 			continue
 		}
+		if q.slow {
+			if len(batch) > 0 {
+				next++ // it does not wait for handlers
+				continue
+			}
+			limit, left = parkAtOnce, 1
+		}
 		n := c.share(q, batch, limit)
 		if n == 0 {
 			break // it needs its own transaction
@@ -171,6 +188,9 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 		left--
 		batch = append(batch, q.items[:n]...)
 		q.items, q.busy = slices.Clone(q.items[n:]), true
+		if q.slow {
+			c.startParking(batch)
+		}
 		if batch[0].alone {
 			break
 		}

@@ -21,6 +21,8 @@ func faultScenarios[Tx any]() []scenario[Tx] {
 		{"NothingIsAcknowledgedThatCannotBeParked", nothingAcknowledged[Tx]},
 		{"LostAckIsADuplicate", lostAck[Tx]},
 		{"SlowHandlerKeepsItsMessage", slowHandler[Tx]},
+		{"SlowKeyGoesOnInAnotherProcess", slowKeyHandedOver[Tx]},
+		{"DeathWhileASlowKeyIsParkedHasOneEffect", slowKeyDeath[Tx]},
 		{"LostPartitionStopsItsWork", lostPartition[Tx]},
 		{"BrokerThatIsAwayIsWaitedFor", brokerAway[Tx]},
 	}

@@ -128,6 +128,7 @@ func newModel[Tx any](w *world[Tx], seed uint64) *model[Tx] {
 	s.cfg.StopTimeout = 100 * time.Millisecond
 	if rng.IntN(3) == 0 {
 		s.cfg.MaxInFlight = 2 + rng.IntN(10)
+		s.cfg.ParkAfter = time.Duration(10+rng.IntN(100)) * time.Millisecond // some keys are slow
 	}
 	if rng.IntN(3) == 0 {
 		s.cfg.OnDead = relay.HoldKey

@@ -31,6 +31,8 @@ func parkingScenarios[Tx any]() []scenario[Tx] {
 		{"UnhandledIsPassedOverIfAsked", unhandledSkipped[Tx]},
 		{"ParkedWorkIsTakenOverFromADeadProcess", parkedTakenOver[Tx]},
 		{"RetryWithoutItsLeaseCommitsNothing", retryFenced[Tx]},
+		{"SlowKeyIsParkedAndOthersAreRead", slowKeyParked[Tx]},
+		{"BadMessagesOfASlowKeyEndAtTheirTurn", slowKeyOfBadMessages[Tx]},
 	}
 }
 
