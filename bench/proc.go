@@ -87,8 +87,8 @@ func peakRSS(pid int) (float64, error) {
 	return kib / 1024, err
 }
 
-// forgetPeak makes peakRSS of this process begin from what it needs now.
-func forgetPeak() error {
+// resetPeak makes peakRSS of this process begin from what it needs now.
+func resetPeak() error {
 	debug.FreeOSMemory()
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 }

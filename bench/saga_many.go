@@ -106,7 +106,7 @@ func (c *crowd) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return forgetPeak()
+	return resetPeak()
 }
 
 // run handles the answers, looks at the instances, and then waits.
@@ -234,7 +234,7 @@ func (t *timers) prepare(ctx context.Context) (err error) {
 	if _, err = t.b.pool.Exec(ctx, "vacuum analyze"); err != nil {
 		return err
 	}
-	return forgetPeak()
+	return resetPeak()
 }
 
 func (t *timers) run(ctx context.Context) (report.Figures, error) {
