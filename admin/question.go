@@ -138,12 +138,10 @@ func (p Principal) answersStep(i store.SagaInstance, a SagaAnswer) (role string,
 	return p.answers(open[at])
 }
 
-// validSagaRoles reports whether texts can be saga roles.
-func validSagaRoles(roles []string) bool {
-	return !slices.ContainsFunc(roles, func(r string) bool {
-		return strings.TrimSpace(r) == "" || len(r) > maxSagaRole || clean(r) != r
-	})
+// ValidSagaRole reports whether a text can be a saga role.
+func ValidSagaRole(role string) bool {
+	return strings.TrimSpace(role) != "" && len(role) <= MaxSagaRoleBytes && clean(role) == role
 }
 
-// maxSagaRole is the size of the longest saga role, in bytes.
-const maxSagaRole = 256
+// MaxSagaRoleBytes is the size of the longest saga role.
+const MaxSagaRoleBytes = 256

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -79,8 +80,8 @@ func (s *Service) CreateToken(ctx context.Context, p Principal, name string, rol
 		return "", t, fmt.Errorf("%w: there is no role %q: use viewer, operator or admin", ErrInput, role)
 	case use != UsePeople && use != UseAgents:
 		return "", t, fmt.Errorf("%w: a token is for people, or for %s, not for %q", ErrInput, UseAgents, use)
-	case !validSagaRoles(sagaRoles):
-		return "", t, fmt.Errorf("%w: a saga role has 1 to %d bytes of UTF-8", ErrInput, maxSagaRole)
+	case slices.ContainsFunc(sagaRoles, func(role string) bool { return !ValidSagaRole(role) }):
+		return "", t, fmt.Errorf("%w: a saga role has 1 to %d bytes of UTF-8", ErrInput, MaxSagaRoleBytes)
 	case len(sagaRoles) > 0 && use == UseAgents:
 		return "", t, fmt.Errorf("%w: an agent answers no questions, so its token has no saga roles", ErrInput)
 	case life <= 0 || life > MaxTokenLife:

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -15,9 +16,10 @@ import (
 
 const (
 	amongFew     = "Postrider, few instances wait"
-	amongMany    = "Postrider, 10 times as many instances wait as a run has messages"
+	amongMany    = "Postrider, 30 times as many instances wait as -messages says"
 	manyEnded    = "Postrider, as many have ended"
 	timersAtOnce = "Postrider, timers that are due at once"
+	timersOpenTx = "Postrider, the same while a transaction is left open"
 
 	figureList  = "list"  // ms, the stuck instances
 	figureCount = "count" // ms, the open instances
@@ -28,6 +30,7 @@ var waitingSuite = suite{
 	name: "saga-waiting", title: "Transitions of some instances while others wait, or have ended; one in a transaction", figure: figureRate, unit: "transitions/s",
 	slow: true, long: true, share: 0.01, also: append([]report.Column{
 		{Figure: figureStatements, Title: "idle statements/s"}, {Figure: figureList, Title: "list, ms"}, {Figure: figureCount, Title: "count, ms"},
+		{Figure: figureRSS, Title: "peak memory of the program, MiB"},
 	}, sagaColumns...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
@@ -36,7 +39,7 @@ var waitingSuite = suite{
 		if _, err := b.pool.Exec(ctx, "create extension if not exists pg_stat_statements"); err != nil {
 			return nil, err
 		}
-		many := 10 * b.options.messages
+		many := 30 * b.options.messages // a million, by default
 		var entries []entry
 		for _, of := range []struct {
 			name, with, status string
@@ -100,7 +103,10 @@ func (c *crowd) prepare(ctx context.Context) error {
 		err = c.s.answer(ctx, "reserve")
 	}
 	c.started += c.b.n
-	return err
+	if err != nil {
+		return err
+	}
+	return resetPeak()
 }
 
 // run handles the answers, looks at the instances, and then waits.
@@ -127,7 +133,8 @@ func (c *crowd) run(ctx context.Context) (report.Figures, error) {
 		return nil, err
 	}
 	figures[figureRate] = float64(c.b.n) / done.ended.Sub(done.began).Seconds()
-	return figures, nil
+	figures[figureRSS], err = peakRSS(os.Getpid())
+	return figures, err
 }
 
 // look measures what tools read, and the statements of an engine that has nothing to do.
@@ -166,13 +173,23 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // timersSuite lets the timeouts of many instances end at the same moment.
 var timersSuite = suite{
-	name: "saga-timers", title: "Instances whose timeouts end at the same moment", figure: figureRate, unit: "timers/s", long: true, share: 0.05, also: sagaColumns,
+	name: "saga-timers", title: "Instances whose timeouts end at the same moment", figure: figureRate, unit: "timers/s", long: true, most: 1,
+	also: append([]report.Column{{Figure: figureRSS, Title: "peak memory of the program, MiB"}}, sagaColumns...),
 	setup: func(ctx context.Context, b *bundle) ([]entry, error) {
 		if err := b.database(ctx); err != nil {
 			return nil, err
 		}
+		if _, err := b.pool.Exec(ctx, ordersSQL); err != nil {
+			return nil, err
+		}
 		t := &timers{b: b}
-		return []entry{{name: timersAtOnce, role: report.Ours, prepare: t.prepare, run: t.run}}, nil
+		return []entry{
+			{name: timersAtOnce, role: report.Ours, prepare: t.prepare, run: t.run},
+			{name: timersOpenTx, role: report.Ours, limit: timersAtOnce, prepare: t.prepare, run: func(ctx context.Context) (figures report.Figures, err error) {
+				err = b.whileOpen(ctx, func() error { figures, err = t.run(ctx); return err })
+				return figures, err
+			}},
+		}, nil
 	},
 }
 
@@ -214,8 +231,10 @@ func (t *timers) prepare(ctx context.Context) (err error) {
 		update %[1]sparked set due_at = due_at - interval '2 hours'`, t.s.prefix)); err != nil {
 		return err
 	}
-	_, err = t.b.pool.Exec(ctx, "vacuum analyze")
-	return err
+	if _, err = t.b.pool.Exec(ctx, "vacuum analyze"); err != nil {
+		return err
+	}
+	return resetPeak()
 }
 
 func (t *timers) run(ctx context.Context) (report.Figures, error) {
@@ -233,5 +252,9 @@ func (t *timers) run(ctx context.Context) (report.Figures, error) {
 	if err := runUntil(ctx, r, done.all); err != nil {
 		return nil, err
 	}
-	return report.Figures{figureRate: float64(t.b.n) / done.ended.Sub(done.began).Seconds()}, t.s.ended(ctx, t.b.n, 0, false)
+	peak, err := peakRSS(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	return report.Figures{figureRate: float64(t.b.n) / done.ended.Sub(done.began).Seconds(), figureRSS: peak}, t.s.ended(ctx, t.b.n, 0, false)
 }

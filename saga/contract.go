@@ -32,7 +32,7 @@ type Contract struct {
 	Events []Event
 	// Instance returns what identifies the instance that an event belongs to, "" if it belongs to none, such as a charge that no order
 	// asked for. Default: the header "postrider-saga", or else the correlation ID, which Publish fills in inside a handler, or
-	// else the event's ID.
+	// else the event's ID. What is not UTF-8 without NUL is replaced by its readable beginning and a digest.
 	Instance func(m *postrider.Message) string
 	// OnTimedOut and OnEnded announce that an instance turned back because of time, and how one ended. With Observe, OnTimedOut
 	// is "saga.timed-out" by default, since services have to hear of it. Otherwise the default is no announcement.
@@ -262,12 +262,17 @@ func (e Event) itemOf(m *postrider.Message) (string, error) {
 	return machine.ItemOf(m.Headers[headerStep]), nil
 }
 
-// identityOf is the identity of the instance that an event belongs to.
+// identityOf is the identity of the instance that an event belongs to. One that no store takes has a stand-in: the event is no dead letter,
+// since other contracts may know it.
 func (c *Contract) identityOf(m *postrider.Message) string {
-	if c.Instance != nil {
-		return c.Instance(m)
+	if c.Instance == nil {
+		return processOf(m)
 	}
-	return processOf(m)
+	identity := c.Instance(m)
+	if !storable(identity) {
+		return stored.StandIn(identity, postrider.MaxIDBytes)
+	}
+	return identity
 }
 
 // processOf identifies the business process that a message belongs to.

@@ -95,7 +95,7 @@ func (e *Engine[Tx]) contractsOf(messageType string) (found []tracked) {
 // identified returns the IDs that the instances of an event can have.
 func (e *Engine[Tx]) identified(m *postrider.Message) (ids []string) {
 	for _, c := range e.contractsOf(m.Type) {
-		if identity := c.contract.identityOf(m); identity != "" && storable(identity) {
+		if identity := c.contract.identityOf(m); identity != "" {
 			both := trackedIDs(c.contract.Name, identity)
 			ids = append(ids, both[:]...)
 		}
@@ -119,8 +119,6 @@ func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Messag
 	switch {
 	case identity == "":
 		return nil
-	case !storable(identity):
-		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its instance of %s is not UTF-8 without NUL", m.Type, m.ID, c.contract.Name))
 	case !stored.Holdable(processOf(m), maxProcess): // requests for undos name it
 		return postrider.Dead(ReasonNotApplicable, fmt.Errorf("%s %s: the identity of its business process must be UTF-8 without NUL, of at most %d bytes",
 			m.Type, m.ID, maxProcess))

@@ -13,6 +13,7 @@ import (
 	"github.com/postrider/postrider"
 	memorybroker "github.com/postrider/postrider/broker/memory"
 	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/saga"
@@ -94,6 +95,29 @@ func TestCancelWithinIsKept(t *testing.T) {
 			t.Errorf("KeepEnded %s and CancelWithin %s: %v", tt.keep, tt.cancel, err)
 		}
 	}
+}
+
+// TestIdentityThatNoStoreTakes: an event whose Instance is not text is tracked under a stand-in, and is no dead letter: other contracts
+// may know it.
+func TestIdentityThatNoStoreTakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := saga.Contract{
+			Name: "orders", Version: 1, Instance: func(*postrider.Message) string { return "order\xff\x00" },
+			Events: []saga.Event{
+				{On: OrderCreated, Service: "orders", Start: true, NoUndo: true},
+				{On: OrderConfirmed, Service: "orders", After: saga.Defs{OrderCreated}, End: true, NoUndo: true},
+			},
+		}
+		engine, publish := tracked(t, c, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil })
+		publish("p-1", OrderCreated)
+		publish("p-1", OrderConfirmed)
+		synctest.Wait()
+		id := stored.StandIn("order\xff\x00", postrider.MaxIDBytes)
+		if got, err := engine.Get(t.Context(), id); err != nil || got.Status != saga.Completed {
+			t.Errorf("instance %s is %s (%v), want it completed", id, got.Status, err)
+		}
+	})
 }
 
 // TestTimedOutNamesTheProcess: services that hear "saga.timed-out" undo their steps of the business process, also if a header

@@ -1,6 +1,7 @@
 package scenariotest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/saga"
@@ -18,7 +19,10 @@ func diff[Tx any](w *world[Tx]) {
 	}
 	w.reported(1)
 	patient, longer, other, changed := first, define(reserveStep(), reviewStep(time.Hour)), define(reviewStep(time.Hour)), define(reserveStep())
-	patient.Deadline, longer.Version, other.Version = time.Hour, 2, 2
+	renamed := chargeStep()
+	renamed.Name = "reserve"
+	instead := define(renamed, reviewStep(time.Hour)) // another command in its place
+	patient.Deadline, longer.Version, other.Version, instead.Version = time.Hour, 2, 3, 4
 	for _, tt := range []struct {
 		build []saga.Definition[order]
 		class saga.DiffClass
@@ -29,10 +33,17 @@ func diff[Tx any](w *world[Tx]) {
 		{[]saga.Definition[order]{first, longer}, saga.DiffPinned, ""},
 		{[]saga.Definition[order]{longer}, saga.DiffStops, "the build does not have version 1, and can migrate it to version 2"},
 		{[]saga.Definition[order]{changed}, saga.DiffStops, "version 1 of the build has another structure: give it a new version"},
-		{[]saga.Definition[order]{other}, saga.DiffUnsafe, "version 2 has no undo for step reserve"},
+		{[]saga.Definition[order]{other}, saga.DiffUnsafe, "version 3 has no undo for step reserve"},
+		{[]saga.Definition[order]{instead}, saga.DiffUnsafe, "version 4 has no undo for step reserve"},
 		{nil, saga.DiffStops, "the build does not have the saga"},
 	} {
 		w.classified(tt.build, tt.class, tt.why)
+	}
+	for _, unsafe := range []saga.Definition[order]{other, instead} { // it can neither continue nor turn back there
+		w.process("engine", unsafe)
+		if why := w.operate("41", saga.Operation{Verb: saga.Migrate, To: unsafe.Version}); !strings.Contains(why, "step reserve") {
+			w.Errorf("the migration to an unsafe version is refused: %q, want step reserve named", why)
+		}
 	}
 	s = w.process("engine", first, longer)[0]
 	w.signal("41", "s")

@@ -60,6 +60,7 @@ func everyVerb[Tx any](w *world[Tx]) {
 	second.Version = 2
 	s := w.register(first)
 	w.register(second) // for migrate
+	asksAndStuck := w.register(asksNextTo(charged))
 	w.runForeign(func(m *postrider.Message) (string, any) {
 		status, purpose, _ := strings.Cut(m.Headers["postrider-saga"], ":")
 		switch {
@@ -75,10 +76,10 @@ func everyVerb[Tx any](w *world[Tx]) {
 		return "", nil
 	})
 	w.runEngine()
-	w.await("both versions", func() bool {
+	w.await("all definitions", func() bool {
 		all, err := w.store.SagaDefinitions(w.Context())
 		w.must(err)
-		return len(all) == 2
+		return len(all) == 3
 	})
 	for status, want := range map[string]saga.Status{
 		"running": saga.Running, "compensating": saga.Compensating, "stuck forward": saga.Stuck, "stuck back": saga.Stuck,
@@ -86,9 +87,12 @@ func everyVerb[Tx any](w *world[Tx]) {
 	} {
 		refusing := w.instanceIn(s, status, want, "refuses")
 		for _, verb := range slices.Sorted(maps.Keys(table)) {
-			if table[verb][status] {
+			switch {
+			case table[verb][status] && verb == string(saga.AnswerAsk) && status == "stuck forward": // next to the step that is stuck
+				w.accepts(asksAndStuck, w.instanceIn(asksAndStuck, status, want, verb), status, saga.AnswerAsk)
+			case table[verb][status]:
 				w.accepts(s, w.instanceIn(s, status, want, verb), status, saga.Verb(verb))
-			} else {
+			default:
 				w.refuses(refusing, status, saga.Verb(verb))
 			}
 		}
@@ -104,6 +108,15 @@ func releaseStep() saga.Ask[order] {
 		Name: "release", OnlyIf: func(o order) bool { return o.Method == "ask" }, Question: func(o order) string { return "Release " + o.ID + "?" },
 		Options: []string{"yes", "no"}, Timeout: saga.NoTimeout,
 	}
+}
+
+// asksNextTo asks a person while another step runs.
+func asksNextTo(other step) saga.Definition[order] {
+	ask := releaseStep()
+	ask.OnlyIf = nil
+	d := define(saga.Parallel[order]{Name: "both", Steps: []step{ask, other}})
+	d.Name = "asks-next-to"
+	return d
 }
 
 // instanceIn starts an instance and brings it into a status.
@@ -143,7 +156,9 @@ func (w *world[Tx]) decide(id, status string, verb saga.Verb) (refused string, r
 	case saga.Edit:
 		o.Patch = json.RawMessage(`{"method": "card"}`)
 	case saga.AnswerAsk:
-		o.Step, o.Option = "release", "yes"
+		if o.Step, o.Option = "release", "yes"; status == "stuck forward" {
+			o.Step = "both/release"
+		}
 	case saga.Migrate:
 		o.To = 2
 	}

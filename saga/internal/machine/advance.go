@@ -54,7 +54,7 @@ func (d *Definition) Advance(p Policy, in Instance, input Input) (Instance, Outp
 	if t.out.Refused == "" {
 		t.proceed()
 	}
-	t.setTimer()
+	t.setTimer(input.Age)
 	t.out.Passed = t.passed()
 	in.Rev++
 	return in, t.out, nil

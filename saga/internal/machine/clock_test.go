@@ -27,6 +27,25 @@ func TestClockOfTheDatabaseIsSetBack(t *testing.T) {
 	}
 }
 
+// TestTimerWhileTheClockIsSetBack: a timer fires once, when its step is due by the clock as it is, and not each time its timeout passes before.
+func TestTimerWhileTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	const age = -time.Hour
+	want := TimerSet{ID: 2, After: time.Hour + testPolicy.StepTimeout}
+	d := saga(t, requested("reserve"))
+	timer := fires(after(t, d, `{}`))
+	timer.Age = age
+	_, out, err := d.Advance(testPolicy, after(t, d, `{}`), timer)
+	if err != nil || out.Timer == nil || *out.Timer != want {
+		t.Errorf("the timer of a definition is %+v (%v), want %+v", out.Timer, err, want)
+	}
+	r := begin(t, shop(t))
+	r.age = age
+	if r.sees("created"); r.out.Timer == nil || r.out.Timer.After != time.Hour+r.in.State.next() {
+		t.Errorf("the timer of a contract is %+v, want one after an hour more than %s", r.out.Timer, r.in.State.next())
+	}
+}
+
 // TestPauseWhileTheClockIsSetBack: times do not move back by a pause.
 func TestPauseWhileTheClockIsSetBack(t *testing.T) {
 	t.Parallel()

@@ -50,7 +50,7 @@ func (c *Contract) Advance(p Policy, in Instance, input Input) (Instance, Output
 	}
 	in.Data = data
 	if !t.missesStart() {
-		t.setTimer()
+		t.setTimer(input.Age)
 	}
 	t.out.Passed = t.passed()
 	in.Rev++

@@ -15,7 +15,7 @@ const (
 	ClassPinned Class = "pinned"     // the build also has a newer version; the instance continues with its own
 	ClassStops  Class = "would stop" // the build does not have its definition: it waits for a process that does
 	// ClassUnsafe: the build does not have its definition, and its newest version has no undo for something that the instance has
-	// done and its own version can undo, so that nobody could undo it without the old build.
+	// done and its own version can undo, or that of another command, so that nobody could undo it without the old build.
 	ClassUnsafe Class = "unsafe: compensation missing"
 )
 
@@ -47,7 +47,7 @@ func Classify(d Rules, s *State, build []Rules) (Class, string) {
 		return ClassSame, ""
 	}
 	for _, path := range s.Owed() {
-		if d.canUndo(path) && !newest.canUndo(path) {
+		if undo := d.undoOf(path); undo != "" && undo != newest.undoOf(path) {
 			return ClassUnsafe, fmt.Sprintf("version %d has no undo for step %s", last, path)
 		}
 	}
@@ -62,9 +62,24 @@ func Classify(d Rules, s *State, build []Rules) (Class, string) {
 	return ClassStops, why
 }
 
-func (d *Definition) canUndo(path string) bool {
-	s := d.Step(StepName(path))
-	return s != nil && (s.Kind == Request && !s.NoUndo || s.Kind == Local && s.Undoes || s.Kind == Child)
+// undoOf is by the kinds of the steps on the path, which say how it is reached, and by the message: a participant knows its undo by that of
+// the command.
+func (d *Definition) undoOf(path string) (undo string) {
+	name := StepName(path)
+	s := d.Step(name)
+	if s == nil || !(s.Kind == Request && !s.NoUndo || s.Kind == Local && s.Undoes || s.Kind == Child) {
+		return ""
+	}
+	for i, c := range name {
+		if c != '/' {
+			continue
+		}
+		if above := d.Step(name[:i]); above != nil {
+			undo += string(above.Kind)
+		}
+		undo += "/"
+	}
+	return undo + string(s.Kind) + " " + s.Message
 }
 
 func (d *Definition) equalPolicy(r Rules) bool {
@@ -74,9 +89,11 @@ func (d *Definition) equalPolicy(r Rules) bool {
 	})
 }
 
-func (c *Contract) canUndo(path string) bool {
-	e := c.Event(path)
-	return e != nil && c.undoable(e)
+func (c *Contract) undoOf(path string) string {
+	if e := c.Event(path); e == nil || !c.undoable(e) {
+		return ""
+	}
+	return "request"
 }
 
 func (c *Contract) equalPolicy(r Rules) bool {

@@ -20,19 +20,22 @@ func TestClassify(t *testing.T) {
 	patient[1].Timeout = MaxDuration
 	noUndo := steps()
 	noUndo[0].NoUndo = true
+	renamed := steps()
+	renamed[0].Message = "hold"
 	more := append(steps(), requested("mail"))
 	for name, tt := range map[string]struct {
 		build []Rules
 		want  Class
 	}{
-		"the same":                         {[]Rules{version(1, steps()...)}, ClassSame},
-		"another timeout":                  {[]Rules{version(1, patient...)}, ClassPolicy},
-		"a newer version next to it":       {[]Rules{version(2, more...), version(1, steps()...)}, ClassPinned},
-		"only a newer version":             {[]Rules{version(2, more...)}, ClassStops},
-		"another structure":                {[]Rules{version(1, more...)}, ClassStops},
-		"no version":                       {nil, ClassStops},
-		"a newer version without the undo": {[]Rules{version(2, noUndo...)}, ClassUnsafe},
-		"a newer version without the step": {[]Rules{version(2, requested("charge"))}, ClassUnsafe},
+		"the same":                             {[]Rules{version(1, steps()...)}, ClassSame},
+		"another timeout":                      {[]Rules{version(1, patient...)}, ClassPolicy},
+		"a newer version next to it":           {[]Rules{version(2, more...), version(1, steps()...)}, ClassPinned},
+		"only a newer version":                 {[]Rules{version(2, more...)}, ClassStops},
+		"another structure":                    {[]Rules{version(1, more...)}, ClassStops},
+		"no version":                           {nil, ClassStops},
+		"a newer version without the undo":     {[]Rules{version(2, noUndo...)}, ClassUnsafe},
+		"a newer version with another command": {[]Rules{version(2, renamed...)}, ClassUnsafe},
+		"a newer version without the step":     {[]Rules{version(2, requested("charge"))}, ClassUnsafe},
 	} {
 		if got, why := Classify(old, &in.State, tt.build); got != tt.want || (why == "") != (tt.want == ClassSame || tt.want == ClassPolicy || tt.want == ClassPinned) {
 			t.Errorf("%s: %s (%s), want %s", name, got, why, tt.want)

@@ -117,6 +117,35 @@ func TestDoneAfterRefused(t *testing.T) {
 	play(t, d, in, line(1), effect{foreign(line(1), OutcomeDone, 3), nil, Completed}) // as everything that comes after that
 }
 
+// TestSignalBeforeReopened: a signal that comes after a saga was compensated is kept if its pivot can turn out to be done after all: then the
+// saga continues forward, and a step may wait for the signal. Otherwise it is late.
+func TestSignalBeforeReopened(t *testing.T) {
+	t.Parallel()
+	review := Input{Signal: &Signal{ID: "s", Type: "reviewed", Payload: []byte(`{}`)}}
+	steps := func(pivot bool) []*Step {
+		charge := requested("charge")
+		charge.Pivot, charge.NoUndo = pivot, pivot
+		return []*Step{charge, {
+			Kind: Await, Name: "review", Message: "reviewed", Timeout: NoTimeout, Done: func(any, []byte) error { return nil },
+		}}
+	}
+	d := saga(t, steps(true)...)
+	in := after(t, d, `{}`)
+	play(t, d, in, "charge",
+		effect{fires(in), []int{1}, Compensating},
+		effect{foreign("charge", OutcomeUndone, 1), nil, Compensated},
+		effect{review, nil, Compensated},
+		effect{foreign("charge", OutcomeDone, 1), []int{2}, Compensating},
+		effect{foreign("charge", OutcomeCannotUndo, 2), nil, Completed},
+	)
+	d = saga(t, steps(false)...)
+	in = next(t, d, next(t, d, after(t, d, `{}`), says(VerbCancel, "")), answer("charge", OutcomeUndone))
+	in, out, err := d.Advance(testPolicy, in, review)
+	if err != nil || len(in.State.Signals) > 0 || len(out.Events) != 1 || out.Events[0].What != "late" {
+		t.Errorf("without a pivot, the signal leads to %+v (%v), and %d are kept; want it late", out.Events, err, len(in.State.Signals))
+	}
+}
+
 // TestReplyWithoutStep: a reply that does not name its step answers none, not one that was never sent.
 func TestReplyWithoutStep(t *testing.T) {
 	t.Parallel()

@@ -154,8 +154,8 @@ func (t *transition) choose(s *Step, st *StepState) {
 	t.event("step.skipped", s.Path, "no case applies")
 }
 
-// signal gives a signal to the step that waits for it, or keeps it for the step that will: also in an instance that turned back, since it turns
-// forward again if its pivot is done.
+// signal gives a signal to the step that waits for it, or keeps it for the step that will: also in an instance that turned back or was
+// compensated, since it turns forward again if its pivot is done.
 func (t *transition) signal(sig Signal) error {
 	for _, known := range t.s.Signals {
 		if known.ID == sig.ID {
@@ -176,7 +176,7 @@ func (t *transition) signal(sig Signal) error {
 	switch {
 	case s == nil:
 		return fmt.Errorf("%w: saga %s v%d awaits no %s", ErrInput, t.d.Name, t.d.Version, sig.Type)
-	case t.s.Ended != "" || t.s.Steps[s.Path].finished():
+	case t.s.Ended != "" && !t.pivotMayBeDone() || t.s.Steps[s.Path].finished():
 		t.event("late", s.Path, "signal "+sig.ID)
 	case !t.s.Back && t.s.Steps[s.Path] != nil && t.s.Steps[s.Path].Status == StepWaiting:
 		return t.take(s, t.s.Steps[s.Path], sig)
@@ -192,6 +192,14 @@ func (t *transition) signal(sig Signal) error {
 		t.event("signal.kept", s.Path, sig.ID)
 	}
 	return nil
+}
+
+// pivotMayBeDone says whether a participant without records may yet say, of an instance that was compensated, that it has done the pivot.
+func (t *transition) pivotMayBeDone() bool {
+	return t.s.Ended == Compensated && slices.ContainsFunc(t.d.order, func(s *Step) bool {
+		st := t.s.Steps[s.Path]
+		return s.Pivot && st != nil && (st.Status == StepUndone || st.Status == StepRefused)
+	})
 }
 
 // early is the size of the signals that are kept.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -115,86 +114,5 @@ func TestMigrateData(t *testing.T) {
 		if err != nil || !strings.Contains(out.Refused, "cannot take the data") || string(got.Data) != `{"n":1}` {
 			t.Errorf("an Upgrade that %s: refused %q (%v), and the data are %s", name, out.Refused, err, got.Data)
 		}
-	}
-}
-
-// TestSagaMigrations: 500 random pairs of definitions and positions. Where Takes allows it, the instance ends with the other definition;
-// nothing that was done is done again, and turning back undoes all that was done.
-func TestSagaMigrations(t *testing.T) {
-	t.Parallel()
-	t.Run("A35 random pairs", migrateAtRandom)
-}
-
-func migrateAtRandom(t *testing.T) {
-	t.Parallel()
-	allowed, refused := 0, 0
-	for seed := range uint64(500) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		names := []string{"a", "b", "c", "d", "e"}
-		steps := func() (out []*Step) {
-			for i, n := range names[:2+random.IntN(4)] {
-				switch {
-				case random.IntN(8) == 0: // left out
-				case random.IntN(6) == 0:
-					out = append(out, requested("new"+n))
-				case i%3 == 2:
-					out = append(out, &Step{Kind: Parallel, Name: n, Branches: []*Step{requested("x" + n), requested("y" + n)}})
-				default:
-					out = append(out, requested(n))
-				}
-			}
-			return append(out, requested("last"))
-		}
-		from, to := saga(t, steps()...), second(t, steps()...)
-		in := after(t, from, `{}`)
-		for range random.IntN(5) {
-			if open := sends(in); len(open) > 0 {
-				in = next(t, from, in, answer(open[random.IntN(len(open))], OutcomeDone))
-			}
-		}
-		if in.State.Ended != "" {
-			continue
-		}
-		moved, out, err := to.Advance(testPolicy, in, migrating(from, 2))
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if class, why := Classify(from, &in.State, []Rules{to}); strings.Contains(why, "can migrate") != (out.Refused == "") && class != ClassUnsafe {
-			t.Errorf("seed %d: class %s (%s), and the verb is refused: %q", seed, class, why, out.Refused)
-		}
-		if out.Refused != "" {
-			refused++
-			continue
-		}
-		allowed++
-		endsWhole(t, seed, to, moved)
-	}
-	if allowed < 50 || refused < 50 {
-		t.Errorf("%d migrations were allowed and %d refused, want many of both", allowed, refused)
-	}
-}
-
-// endsWhole lets an instance end, forward and back, and checks that each step was sent once and undone once.
-func endsWhole(t *testing.T, seed uint64, d *Definition, in Instance) {
-	t.Helper()
-	forward := in
-	for forward.State.Ended == "" {
-		open := sends(forward)
-		if len(open) == 0 {
-			t.Fatalf("seed %d: the instance is %s and waits for nothing", seed, forward.State.Status())
-		}
-		forward = next(t, d, forward, answer(open[0], OutcomeDone))
-	}
-	for path, st := range forward.State.Steps {
-		if d.Step(path) == nil || st.Generation > 1 || st.Status == StepWaiting {
-			t.Errorf("seed %d: step %s is %+v at the end", seed, path, st)
-		}
-	}
-	for back := next(t, d, in, says(VerbCancel, "")); back.State.Ended != Compensated; {
-		open := sends(back)
-		if len(open) == 0 {
-			t.Fatalf("seed %d: the instance is %s and waits for nothing", seed, back.State.Status())
-		}
-		back = next(t, d, back, answer(open[0], OutcomeUndone))
 	}
 }

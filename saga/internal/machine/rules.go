@@ -13,8 +13,8 @@ type Rules interface {
 	Hash() string
 	// Mermaid draws it as a Mermaid flowchart, with a state also an instance.
 	Mermaid(s *State) string
-	// canUndo says whether it has an undo for a step, equalPolicy whether all is the same that is not structure.
-	canUndo(path string) bool
+	// undoOf identifies its undo of a step, "" if it has none. equalPolicy says whether all is the same that is not structure.
+	undoOf(path string) string
 	equalPolicy(o Rules) bool
 	// parts is its structure, for Changes.
 	parts() []part

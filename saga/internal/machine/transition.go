@@ -44,8 +44,9 @@ func (t *advance) check(m *postrider.Message) error {
 	return t.p.Check(m)
 }
 
-// setTimer sets the instance's timer if it has none, or one that fires too late.
-func (t *advance) setTimer() {
+// setTimer sets the instance's timer if it has none, or one that fires too late. age is that of the input: below zero if the clock was set
+// back, and then the timer waits until the clock has caught up, instead of firing again and again before anything is due.
+func (t *advance) setTimer(age time.Duration) {
 	if t.s.Paused || t.s.Ended != "" {
 		return
 	}
@@ -54,7 +55,7 @@ func (t *advance) setTimer() {
 		return
 	}
 	t.s.Timer = Timer{ID: t.s.Timer.ID + 1, At: next}
-	t.out.Timer = &TimerSet{ID: t.s.Timer.ID, After: max(next-t.age, time.Millisecond)}
+	t.out.Timer = &TimerSet{ID: t.s.Timer.ID, After: max(next-age, time.Millisecond)}
 }
 
 // next is the earliest of the deadline and the times of the steps, 0 if there is none.

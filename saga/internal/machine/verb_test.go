@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,8 @@ func answer(step string, o Outcome) Input {
 	return Input{Reply: &Reply{SentAs: step, Token: "token", Outcome: o}}
 }
 
-// TestVerbs compares what the machine accepts with the table in docs/sagas.md: every verb but answer, which needs a question, in every status.
+// TestVerbs compares what the machine accepts with the table in docs/sagas.md: every verb in every status, but
+// answer, which needs a question.
 func TestVerbs(t *testing.T) {
 	t.Parallel()
 	d := definition(t)
@@ -114,6 +116,32 @@ func TestVerbs(t *testing.T) {
 			if next.Rev != state.in.Rev+1 || len(out.Events) == 0 {
 				t.Errorf("%s in %s: revision %d after %d, events %v; want it recorded", verb, name, next.Rev, state.in.Rev, out.Events)
 			}
+		}
+	}
+}
+
+// TestAnswerInEveryStatus compares the row of answer in the same table: a question next to a step that is stuck can be answered, since its
+// time does not stop.
+func TestAnswerInEveryStatus(t *testing.T) {
+	t.Parallel()
+	parallel := definition(t).Steps
+	d := saga(t, &Step{Kind: Parallel, Name: "both", Branches: append(parallel, &Step{
+		Kind: Ask, Name: "review", Question: func(any) string { return "?" }, Options: []string{"yes"}, Timeout: time.Hour,
+	})})
+	back := []Input{answer("both/reserve", OutcomeDone), answer("both/charge", OutcomeRefused)}
+	cells := verbTable(t)[string(VerbAnswer)]
+	for name, in := range map[string]Instance{
+		"running":       after(t, d, `{}`),
+		"compensating":  after(t, d, `{}`, back...),
+		"stuck forward": after(t, d, `{"panic": true}`),
+		"stuck back":    after(t, d, `{}`, append(back, answer("both/reserve", OutcomeCannotUndo))...),
+		"paused":        after(t, d, `{}`, Input{Verb: &Verb{Kind: VerbPause}}),
+		"ended":         after(t, d, `{}`, says(VerbAbandon, "")),
+	} {
+		next, out, err := d.Advance(testPolicy, in, Input{Verb: &Verb{Kind: VerbAnswer, Step: "both/review", Option: "yes", Actor: "ann", Reason: "test"}})
+		done := err == nil && next.State.Steps["both/review"].Status == StepDone
+		if got := out.Refused == ""; got != cells[name] || got != done || got != slices.Contains(in.State.Asking(), "both/review") {
+			t.Errorf("an answer in %s: accepted is %t (%s, %v), docs/sagas.md says %t; the questions are %q", name, got, out.Refused, err, cells[name], in.State.Asking())
 		}
 	}
 }

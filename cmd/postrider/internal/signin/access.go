@@ -36,9 +36,12 @@ func (a Access) validate() error {
 		}
 	}
 	for value, role := range a.SagaRoles {
-		if strings.TrimSpace(role) == "" || a.Claim == "" {
-			errs = append(errs, fmt.Errorf("%s has the saga role %q; name a role that a saga asks, and the claim with groups (roles_claim)", value, role))
+		if !admin.ValidSagaRole(role) {
+			errs = append(errs, fmt.Errorf("%s has the saga role %q; name a role that a saga asks, of 1 to %d bytes of UTF-8", value, role, admin.MaxSagaRoleBytes))
 		}
+	}
+	if len(a.SagaRoles) > 0 && a.Claim == "" {
+		errs = append(errs, errors.New("nobody gets a saga role: name the claim with groups (roles_claim)"))
 	}
 	return errors.Join(errs...)
 }

@@ -377,8 +377,13 @@ func TestAccess(t *testing.T) {
 		"nobody":                    func(c *signin.Config) { c.Access = signin.Access{} },
 		"an unknown role":           func(c *signin.Config) { c.Access.Roles = map[string]admin.Role{"sre": "boss"} },
 		"an empty saga role":        func(c *signin.Config) { c.Access.SagaRoles = map[string]string{"accounting": " "} },
-		"an issuer without TLS":     func(c *signin.Config) { c.Issuer = "http://id.example.org" },
-		"no client":                 func(c *signin.Config) { c.ClientID = "" },
+		"a saga role too long":      func(c *signin.Config) { c.Access.SagaRoles = map[string]string{"accounting": strings.Repeat("x", 257)} },
+		"a saga role of no text":    func(c *signin.Config) { c.Access.SagaRoles = map[string]string{"accounting": "fin\xffance"} },
+		"a saga role, and no claim": func(c *signin.Config) {
+			c.Access = signin.Access{Everyone: true, Allow: map[string]string{"hd": "example.org"}, SagaRoles: map[string]string{"accounting": "finance"}}
+		},
+		"an issuer without TLS": func(c *signin.Config) { c.Issuer = "http://id.example.org" },
+		"no client":             func(c *signin.Config) { c.ClientID = "" },
 	} {
 		c := good
 		change(&c)
