@@ -284,18 +284,26 @@ func (w *world) complete(n int, kinds []Kind) {
 	})
 }
 
-// goOn ends a call in which some messages of a queue, from an index on, go on. Those after them in the queue are not attempted, and all
-// others are delivered.
-func (w *world) goOn(n, at, together int) {
+// goOn ends a call in which some messages of a queue, from an index on, go on. What precedes them in the queue becomes of a kind, those
+// after them are not attempted, and all others are delivered.
+func (w *world) goOn(n, at, together int, before Kind) {
 	batch := w.calls[n]
 	w.calls = slices.Delete(w.calls, n, n+1)
+	kinds := make([]Kind, len(batch))
 	for i, it := range batch {
-		it.GoesOn = i >= at && i < at+together
-		if !it.GoesOn && (i < at || !SameQueue(batch[at], it)) {
-			w.finish(it.Sequence, Delivered)
+		switch it.GoesOn = i >= at && i < at+together; {
+		case it.GoesOn, i > at && SameQueue(batch[at], it):
+			continue
+		case i < at && SameQueue(batch[at], it):
+			kinds[i] = before
+		}
+		if kinds[i] == Delivered || it.partition == w.p {
+			w.finish(it.Sequence, kinds[i])
 		}
 	}
-	w.calls = append(w.calls, w.s.Complete(batch, func(int, bool) Outcome { return Outcome{} })...)
+	w.calls = append(w.calls, w.s.Complete(batch, func(i int, _ bool) Outcome {
+		return Outcome{Kind: kinds[i], Failed: kinds[i] == Dead}
+	})...)
 }
 
 // settle begins a settlement. It reports whether there was something to record.
