@@ -27,7 +27,7 @@ const (
 	take       // arg messages, on a turn for fresh messages
 	takeParked // on a turn for parked messages
 	end        // call n ends with the kinds in arg, two bits for each
-	goOn       // call n ends, except for some messages: arg has the index of the first, 16 times their number, and whether those before are dead
+	continued  // call n ends, except for some messages: arg has the index of the first, 16 times their number, and whether those before are dead
 	commit     // the first arg messages of transaction n
 	commitTold // all of them, without an answer: applied, or not
 	commitLost
@@ -57,8 +57,8 @@ func (a action) cost() (used [7]int) {
 		used[failures] = 1
 	case cutOff:
 		used[unattempted] = 1
-	case goOn:
-		used[goOns], used[failures] = 1, int(a.arg/256)
+	case continued:
+		used[continuations], used[failures] = 1, int(a.arg/256)
 	case end:
 		for rest := a.arg; rest > 0; rest >>= 2 {
 			switch Kind(rest & 3) {
@@ -134,10 +134,10 @@ func (w *world) callEnds(add func(kind actionKind, n, arg int)) {
 				add(end, n, kinds)
 			}
 			for i := range batch {
-				for j := i; j < len(batch) && !batch[i].GoesOn && (i == j || SameQueue(batch[i], batch[j])); j++ {
-					add(goOn, n, i+16*(j-i+1))
+				for j := i; j < len(batch) && !batch[i].Unfinished && (i == j || SameQueue(batch[i], batch[j])); j++ {
+					add(continued, n, i+16*(j-i+1))
 					if i > 0 && SameQueue(batch[i-1], batch[i]) && !w.cfg.HoldOnDead {
-						add(goOn, n, i+16*(j-i+1)+256)
+						add(continued, n, i+16*(j-i+1)+256)
 					}
 				}
 			}
@@ -193,8 +193,8 @@ func (w *world) do(a action) {
 			kinds[i] = Kind(arg >> (2 * i) & 3)
 		}
 		w.complete(n, kinds)
-	case goOn:
-		w.goOn(n, arg%16, arg/16%16, Kind(arg/256*int(Dead)))
+	case continued:
+		w.continued(n, arg%16, arg/16%16, Kind(arg/256*int(Dead)))
 	case parkSlow:
 		w.s.ParkSlow(false, false, w.now.Add(time.Hour))
 	case settle:

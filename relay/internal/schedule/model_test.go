@@ -25,7 +25,7 @@ type scenario struct {
 	// may happen on each path.
 	calls, room                                            int
 	failures, unattempted, losses, slow, decisions, leaves int
-	goOns                                                  int
+	continuations                                          int
 	large                                                  bool
 }
 
@@ -61,11 +61,11 @@ const (
 	slow
 	decisions
 	leaves
-	goOns
+	continuations
 )
 
 func (w *world) limits() [7]int {
-	return [...]int{w.failures, w.unattempted, w.losses, w.slow, w.decisions, w.leaves, w.goOns}
+	return [...]int{w.failures, w.unattempted, w.losses, w.slow, w.decisions, w.leaves, w.continuations}
 }
 
 func newWorld(sc *scenario) *world {
@@ -264,7 +264,7 @@ func (w *world) complete(n int, kinds []Kind) {
 	batch := w.calls[n]
 	w.calls = slices.Delete(w.calls, n, n+1)
 	for _, it := range batch {
-		it.GoesOn = false
+		it.Unfinished = false
 	}
 	current := batch[0].partition == w.p
 	if !current { // a publisher delivered what it says, whoever holds the lease
@@ -284,15 +284,15 @@ func (w *world) complete(n int, kinds []Kind) {
 	})
 }
 
-// goOn ends a call in which some messages of a queue, from an index on, go on. What precedes them in the queue becomes of a kind, those
+// continued ends a call in which some messages of a queue, from an index on, continue. What precedes them in the queue becomes of a kind, those
 // after them are not attempted, and all others are delivered.
-func (w *world) goOn(n, at, together int, before Kind) {
+func (w *world) continued(n, at, together int, before Kind) {
 	batch := w.calls[n]
 	w.calls = slices.Delete(w.calls, n, n+1)
 	kinds := make([]Kind, len(batch))
 	for i, it := range batch {
-		switch it.GoesOn = i >= at && i < at+together; {
-		case it.GoesOn, i > at && SameQueue(batch[at], it):
+		switch it.Unfinished = i >= at && i < at+together; {
+		case it.Unfinished, i > at && SameQueue(batch[at], it):
 			continue
 		case i < at && SameQueue(batch[at], it):
 			kinds[i] = before

@@ -35,7 +35,7 @@ const (
 // that a message before it in its queue was dead-lettered by the same call. It is not asked for messages that are parked or
 // requeued because of one before them. Without outcome, all were delivered.
 //
-// Nor is it asked for messages that go on, and those called after them, which are not being worked on any more. The messages that go on in a
+// Nor is it asked for unfinished messages, and those called after them, which are not being worked on any more. The unfinished messages in a
 // queue follow one another, after ones that are done. They are parked as slow, and are a call of their own from now on. Complete returns
 // these calls; when one has returned, it is completed too.
 func (s *Schedule[M]) Complete(batch []*Item[M], outcome func(i int, afterDead bool) Outcome) (open [][]*Item[M]) {
@@ -46,8 +46,8 @@ func (s *Schedule[M]) Complete(batch []*Item[M], outcome func(i int, afterDead b
 			j++
 		}
 		p, items := batch[i].partition, batch[i:j]
-		if k := slices.IndexFunc(items, func(it *Item[M]) bool { return it.GoesOn }); k >= 0 {
-			open = append(open, p.goOn(items, k, i, outcome))
+		if k := slices.IndexFunc(items, func(it *Item[M]) bool { return it.Unfinished }); k >= 0 {
+			open = append(open, p.continued(items, k, i, outcome))
 		} else {
 			p.complete(items, i, outcome)
 		}
@@ -56,11 +56,11 @@ func (s *Schedule[M]) Complete(batch []*Item[M], outcome func(i int, afterDead b
 	return open
 }
 
-// goOn processes the outcomes of messages of one queue, or of one message without a key, that go on from an index. It returns those that
+// continued processes the outcomes of messages of one queue, or of one message without a key, that continue from an index. It returns those that
 // do.
-func (p *Partition[M]) goOn(items []*Item[M], from, first int, outcome func(i int, afterDead bool) Outcome) (open []*Item[M]) {
+func (p *Partition[M]) continued(items []*Item[M], from, first int, outcome func(i int, afterDead bool) Outcome) (open []*Item[M]) {
 	until := from + 1
-	for until < len(items) && items[until].GoesOn {
+	for until < len(items) && items[until].Unfinished {
 		until++
 	}
 	done, open, rest := items[:from], slices.Clone(items[from:until]), items[until:]

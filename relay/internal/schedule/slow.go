@@ -45,11 +45,11 @@ func (s *Schedule[M]) parkAllSlow(slow []*Item[M]) {
 	}
 }
 
-// SlowCalls returns the partitions with a call of a single message, or of messages that go on, that takes longer than ParkAfter.
+// SlowCalls returns the partitions with a call of a single message, or of unfinished messages, that takes longer than ParkAfter.
 func (s *Schedule[M]) SlowCalls(now time.Time) map[*Partition[M]]bool {
 	slow := make(map[*Partition[M]]bool)
 	for it, batch := range s.batches {
-		if (len(batch) == 1 || it.GoesOn) && now.Sub(it.Started) >= s.cfg.ParkAfter {
+		if (len(batch) == 1 || it.Unfinished) && now.Sub(it.Started) >= s.cfg.ParkAfter {
 			slow[it.partition] = true
 		}
 	}
