@@ -227,3 +227,110 @@ func TestLeaseLostWithASlowMessage(t *testing.T) {
 		o.wantInOrder("hang", 2)
 	})
 }
+
+// TestLeaseLostByOneOfTwo: another instance takes the lease while a handler of the first hangs. It handles the other keys, and those of the
+// message that hangs in order: whichever instance commits it, what follows it is committed later, once.
+func TestLeaseLostByOneOfTwo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		o := newOutboxes(t, memory.Config{}, memory.Config{})
+		first := faultyRelay{Store: o.from, away: &away}
+		released := make(chan struct{})
+		o.commit("hang/1", "hang/2", "a/1")
+		o.consumeFrom(first, relay.Config{}, inbox.ConsumerConfig{}, released)
+		time.Sleep(20 * time.Second)
+		away.Store(true)
+		o.consume(relay.Config{}, inbox.ConsumerConfig{}, released)
+		time.Sleep(time.Minute)
+		o.commit("a/2", "b/1")
+		time.Sleep(20 * time.Second)
+		close(released)
+		time.Sleep(time.Minute)
+		o.wantInOrder("hang", 2)
+		o.wantInOrder("a", 2)
+		o.wantInOrder("b", 1)
+		if st := o.state(); st.Backlog.N+st.Parked.N+st.Failed != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// faultyRelay is a process's connection to an outbox, which it may lose.
+type faultyRelay struct {
+	*memory.Store
+	away *atomic.Bool
+}
+
+func (s faultyRelay) Heartbeat(ctx context.Context, name string, owner store.Owner, ttl time.Duration) (store.View, error) {
+	if s.away.Load() {
+		return store.View{}, errors.New("away")
+	}
+	return s.Store.Heartbeat(ctx, name, owner, ttl)
+}
+
+func (s faultyRelay) Settle(ctx context.Context, name string, all []store.Settlement) (store.Settled, error) {
+	if s.away.Load() {
+		return store.Settled{}, errors.New("away")
+	}
+	return s.Store.Settle(ctx, name, all)
+}
+
+// TestStopWithASlowMessage: a consumer stops while a handler hangs. The next one handles its message, and those after it, in order.
+func TestStopWithASlowMessage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutboxes(t, memory.Config{}, memory.Config{})
+		released := make(chan struct{})
+		o.commit("hang/1", "hang/2", "a/1")
+		stop := o.consume(relay.Config{}, inbox.ConsumerConfig{StopTimeout: time.Second}, released)
+		time.Sleep(20 * time.Second)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the stop took %s", took)
+		}
+		o.consume(relay.Config{}, inbox.ConsumerConfig{}, released)
+		time.Sleep(time.Minute)
+		close(released)
+		time.Sleep(time.Minute)
+		o.wantInOrder("hang", 2)
+		o.wantInOrder("a", 1)
+		if st := o.state(); st.Backlog.N+st.Parked.N+st.Failed != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestSlowProbeOfAnOutbox: the consumer's database is down for so long that its relay takes the consumer for unavailable, and the message that
+// probes hangs. Others probe, and are done.
+func TestSlowProbeOfAnOutbox(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		away.Store(true)
+		o := newOutboxes(t, memory.Config{}, memory.Config{Fault: func(op string, _ bool) error {
+			if op == "Begin" && away.Load() {
+				return errors.New("away")
+			}
+			return nil
+		}})
+		released := make(chan struct{})
+		o.commit("hang/1", "hang/2")
+		o.consume(relay.Config{AttemptTimeout: 10 * time.Second}, inbox.ConsumerConfig{}, released)
+		time.Sleep(30 * time.Second)
+		if st := o.state(); st.Parked.N != 0 || st.Owners[0].Destination.State != store.DestinationDown {
+			t.Errorf("%d messages are parked, and the consumer is %s; want it to be down", st.Parked.N, st.Owners[0].Destination.State)
+		}
+		o.commit("a/1", "a/2")
+		away.Store(false)
+		time.Sleep(time.Minute)
+		o.wantInOrder("a", 2)
+		close(released)
+		time.Sleep(time.Minute)
+		o.wantInOrder("hang", 2)
+		if st := o.state(); st.Backlog.N+st.Parked.N+st.Failed != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
