@@ -132,6 +132,10 @@ func (r *Relay) tellCircuit(batch []*item, results []result, probe bool) {
 		}
 	}
 	down := slices.IndexFunc(results, func(v result) bool { return !v.cut && !v.follows && v.is(postrider.BrokerUnavailable) })
+	if probe && !r.circuit.probes(batch[0].Started) { // late: it was counted when another followed it
+		r.sched.MoveLast(batch[0])
+		probe = false
+	}
 	switch stale := r.circuit.open() && !probe; {
 	case down < 0 && answered+broken > 0:
 		r.recovered()
