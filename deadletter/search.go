@@ -274,7 +274,7 @@ func (c *search) count(ctx context.Context, total *int64) error {
 		return false, err
 	})
 	*total = max(n, listed)
-	if gaps > 0 {
+	if slices.ContainsFunc(c.gaps[:gaps], func(g store.SearchGap) bool { return g.Reason != store.GapCauses }) { // the list has stopped too
 		c.gaps = c.gaps[:gaps]
 	}
 	return err

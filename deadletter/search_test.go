@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,22 @@ func TestSearchStopsInTime(t *testing.T) {
 		if got := reasons(t, causes.Extent); len(got) != 1 || got[0] != store.GapTime || len(causes.Causes) != 1 ||
 			causes.Causes[0].DeadLetters != 10_000 || causes.Causes[0].Cause != "order 34999 is unknown" {
 			t.Errorf("causes: %+v", causes)
+		}
+	})
+}
+
+// TestSearchSaysEverythingItLeftOut: causes are not grouped yet, and there are more dead letters than are looked at.
+func TestSearchSaysEverythingItLeftOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := deadletter.New(slow{Store: withDead(t, memory.Config{}, store.SearchLimit+1), reading: 10 * time.Millisecond, unmarked: true})
+		causes, err := d.CountCauses(t.Context(), store.DeadFilter{}, 10)
+		must(t, err)
+		f := store.DeadFilter{Fingerprint: causes.Causes[0].Fingerprint, Cause: "order"}
+		found, err := d.FindDead(t.Context(), f, 0, 5, func(store.DeadLetter) {})
+		must(t, err)
+		if got := reasons(t, found.Extent); !slices.Equal(got, []store.GapReason{store.GapCauses, store.GapDeadLetters}) {
+			t.Errorf("a search for a cause left out %v", got)
 		}
 	})
 }

@@ -83,7 +83,7 @@ package inbox
 //	in a caller's transaction   inbox remove
 //	handlers                    handle handle_batch replays
 //	beginning and ending        consumer background catchup
-//	receiving                   receive queue slow gate source
+//	receiving                   receive queue slow gate source source_handed
 //	processing                  process transact open store_timer spare deliver effect size
 //	parked and dead letters     failed storable
 //	a log without a group       log_source log_leases log_open log_load log_run log_session log_anchors log_silent

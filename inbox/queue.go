@@ -16,6 +16,7 @@ type item struct {
 	size     int
 	queue    *queue
 	session  *logSession // nil unless it was read from a log
+	handed   *handedOver // nil unless it is from an outbox in another database
 	failures []failure
 	begun    time.Time // of the first attempt
 	// fate, once decided, is what happens to the message instead of processing.
@@ -184,6 +185,9 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 		if n == 0 {
 			break // it needs its own transaction
 		}
+		if n = begun(q.items[:n]); n == 0 {
+			continue // it was lost just now
+		}
 		c.unready(next)
 		left--
 		batch = append(batch, q.items[:n]...)
@@ -199,6 +203,16 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 		batch[0].session.begin()
 	}
 	return batch
+}
+
+// begun records that the consumer works on messages, and returns on how many of them; those from one on may have been lost just now.
+func begun(items []*item) int {
+	for i, it := range items {
+		if it.handed != nil && !it.handed.begin(time.Now()) {
+			return i
+		}
+	}
+	return len(items)
 }
 
 // unready removes a ready queue, usually the first.
@@ -247,6 +261,9 @@ func (c *Consumer[Tx]) requeue(batch, unsettled []*item, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, it := range slices.Backward(unsettled) {
+		if it.handed != nil {
+			it.handed.putBack()
+		}
 		it.queue.items = slices.Insert(it.queue.items, 0, it)
 	}
 	for i, it := range batch {

@@ -131,8 +131,11 @@ func (c *Consumer[Tx]) hasRoom() bool {
 // admit adds a delivery to its queue. One that is not a message, or cannot be deduplicated, is dead-lettered.
 func (c *Consumer[Tx]) admit(d *postrider.Delivery) {
 	it := &item{delivery: d, msg: d.Message, extended: time.Now()}
-	if e, ok := d.Settler.(*logEntry); ok {
-		it.session = e.session
+	switch s := d.Settler.(type) {
+	case *logEntry:
+		it.session = s.session
+	case *handedOver:
+		it.handed = s
 	}
 	switch {
 	case d.Err != nil || d.Message == nil:

@@ -17,7 +17,9 @@ import (
 // than the outbox's. (In the same database, relay.HandleTx needs no inbox.) The relay's name, progress and leases are in
 // the outbox's database; the leases distribute the outbox among processes. In cfg, Name is required and Publisher must be
 // nil; here MaxBatch defaults to 100, Concurrency to 16, AttemptTimeout to an hour. The consumer handles failures, in its
-// own database: the relay retries nothing and has no dead letters, except for rows that it cannot read.
+// own database: the relay retries nothing and has no dead letters, except for rows that it cannot read. It parks a message on which the
+// consumer works for longer than ParkAfter, and those of its key after it, without counting an attempt, so that other keys do not wait; the
+// consumer bounds its attempts itself. AttemptTimeout is how long messages wait in the consumer before the relay takes it for unavailable.
 //
 // Messages of a key arrive in order. They have no positions, because a message that commits late has a
 // lower sequence than messages already read. All configuration errors are reported at once.
@@ -26,7 +28,7 @@ func FromRelay(store store.Relay, cfg relay.Config) (postrider.Subscriber, error
 		return nil, errors.New("inbox: a relay that feeds a consumer has no Publisher of its own")
 	}
 	cfg.MaxBatch, cfg.Concurrency = cmp.Or(cfg.MaxBatch, 100), cmp.Or(cfg.Concurrency, 16)
-	cfg.AttemptTimeout = cmp.Or(cfg.AttemptTimeout, time.Hour)
+	cfg.AttemptTimeout, cfg.ParkAfter = cmp.Or(cfg.AttemptTimeout, time.Hour), cmp.Or(cfg.ParkAfter, 5*time.Second)
 	s := &relaySource{store: store, cfg: cfg}
 	if _, err := s.subscription(); err != nil { // tried now to report configuration errors
 		return nil, err
@@ -55,7 +57,9 @@ func (s *relaySource) VerifyPosition(context.Context, postrider.Position) (postr
 
 // subscription creates a relay that passes its messages to the consumer.
 func (s *relaySource) subscription() (*relaySubscription, error) {
-	sub := &relaySubscription{handed: make(chan []*postrider.Delivery), closing: make(chan struct{}), done: make(chan struct{})}
+	sub := &relaySubscription{
+		handed: make(chan []*postrider.Delivery), closing: make(chan struct{}), done: make(chan struct{}), parkAfter: s.cfg.ParkAfter,
+	}
 	cfg := s.cfg
 	cfg.Publisher = handOver{sub}
 	var err error
@@ -90,7 +94,11 @@ type relaySubscription struct {
 	closeOnce sync.Once
 	done      chan struct{} // closed when the relay has ended
 	ended     error         // the relay's error, once done is closed
+	parkAfter time.Duration
 }
+
+// lookAgain is how often a call looks for slow messages.
+func (s *relaySubscription) lookAgain() time.Duration { return max(s.parkAfter/4, time.Millisecond) }
 
 // Receive implements postrider.Subscription.
 func (s *relaySubscription) Receive(ctx context.Context, limit int) ([]*postrider.Delivery, error) {
@@ -124,37 +132,32 @@ type handOver struct{ to *relaySubscription }
 // Capabilities implements postrider.Publisher.
 func (handOver) Capabilities() postrider.Capabilities { return postrider.Capabilities{Ordered: true} }
 
-// errHandedBack: the consumer stopped before it settled the message.
-var errHandedBack = errors.New("the consumer gave the message back")
+var (
+	// errHandedBack: the consumer stopped before it settled the message.
+	errHandedBack = errors.New("the consumer gave the message back")
+	// errPutBack: the consumer works no more on a message that was lost or taken back.
+	errPutBack = errors.New("the consumer no longer has the message")
+)
 
-// Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled.
+// Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled. Those that the consumer
+// works on for longer than ParkAfter are unfinished (attempt.Unfinished) once it has settled all others.
 func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []error {
-	lost := make(chan struct{})
-	defer close(lost)
 	deliveries := make([]*postrider.Delivery, len(msgs))
-	settlers := make([]*handedOver, len(msgs))
+	c := &handedCall{to: h.to, msgs: msgs, errs: make([]error, len(msgs)), handed: make([]*handedOver, len(msgs))}
 	for i, m := range msgs {
 		own := *m
-		settlers[i] = &handedOver{settled: make(chan error, 1), lost: lost}
-		deliveries[i] = &postrider.Delivery{Message: &own, Deliveries: m.Attempt, Redelivered: m.Attempt > 1, Settler: settlers[i]}
+		c.handed[i] = &handedOver{settled: make(chan error, 1), lost: make(chan struct{})}
+		deliveries[i] = &postrider.Delivery{Message: &own, Deliveries: m.Attempt, Redelivered: m.Attempt > 1, Settler: c.handed[i]}
 	}
-	errs := make([]error, len(msgs))
 	select {
 	case h.to.handed <- deliveries:
 	case <-ctx.Done():
-		return fill(errs, cutOff(ctx))
+		return fill(c.errs, cutOff(ctx))
 	case <-h.to.closing:
-		return fill(errs, postrider.Unavailable(errHandedBack))
+		return fill(c.errs, postrider.Unavailable(errHandedBack))
 	}
-	failed := make(map[string]*postrider.Message) // the first failed message of each key
-	for i, m := range msgs {
-		if errs[i] = settlers[i].wait(ctx, h.to.closing); errs[i] != nil && m.Key != "" && failed[m.Key] == nil {
-			failed[m.Key] = m
-		} else if first := failed[m.Key]; first != nil {
-			errs[i] = postrider.PredecessorFailed(first, errHandedBack) // messages that were already processed are redelivered as duplicates
-		}
-	}
-	return errs
+	c.wait(ctx)
+	return c.errs
 }
 
 func fill(errs []error, err error) []error {
@@ -171,54 +174,3 @@ func cutOff(ctx context.Context) error {
 	}
 	return postrider.Unavailable(errHandedBack)
 }
-
-// handedOver settles a message with its relay.
-type handedOver struct {
-	once    sync.Once
-	settled chan error // of capacity 1
-	lost    chan struct{}
-}
-
-// wait returns the outcome of a message. A settlement before the end counts.
-func (s *handedOver) wait(ctx context.Context, closing <-chan struct{}) error {
-	select {
-	case err := <-s.settled:
-		return err
-	default:
-	}
-	select {
-	case err := <-s.settled:
-		return err
-	case <-ctx.Done():
-		return cutOff(ctx)
-	case <-closing:
-		return postrider.Unavailable(errHandedBack)
-	}
-}
-
-func (s *handedOver) settle(err error) { s.once.Do(func() { s.settled <- err }) }
-
-// Ack implements postrider.Settler.
-func (s *handedOver) Ack(context.Context) error {
-	s.settle(nil)
-	return nil
-}
-
-// Nack implements postrider.Settler. The relay takes the message back without counting an attempt, and redelivers it
-// shortly.
-func (s *handedOver) Nack(context.Context, time.Duration) error {
-	s.settle(postrider.Unavailable(errHandedBack))
-	return nil
-}
-
-// Reject implements postrider.Settler.
-func (s *handedOver) Reject(context.Context, string) error {
-	s.settle(nil)
-	return nil
-}
-
-// Extend implements postrider.Settler: a relay waits as long as it holds its lease.
-func (*handedOver) Extend(context.Context) error { return nil }
-
-// Lost implements postrider.Settler.
-func (s *handedOver) Lost() <-chan struct{} { return s.lost }

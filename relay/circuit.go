@@ -64,6 +64,9 @@ func (c *circuit) started(now time.Time) (probe bool) {
 	return c.isOpen
 }
 
+// probes reports whether the call that began at a time is the probe in progress. A late one, which was followed by another, is not.
+func (c *circuit) probes(began time.Time) bool { return c.isOpen && c.probing.Equal(began) }
+
 // abandoned records a probe that was cancelled by this process.
 func (c *circuit) abandoned() { c.probing = time.Time{} }
 

@@ -123,7 +123,7 @@ package relay
 //	leases                      lease share handover partition
 //	reading                     fetch due pace heldkeys
 //	calling                     work slow rate gate circuit handletx_run
-//	outcomes                    result outcome settle outlived
+//	outcomes                    result outcome unfinished settle outlived
 //	operators' decisions        decide
 //	maintenance                 maintain
 //	what others see             logging observer progress

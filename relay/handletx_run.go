@@ -177,7 +177,7 @@ func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	defer r.wakeAndUnlock()
 	if p.ctx.Err() == nil {
 		r.tripped(fmt.Sprintf("begin a transaction: %v", err), 0)
-	} else if probe {
+	} else if probe && r.circuit.probes(batch[0].Started) {
 		r.circuit.abandoned()
 	}
 	r.sched.Undone(batch, 0, nil)

@@ -157,12 +157,25 @@ func (c *observedCall) outcome(i int, v *result, o schedule.Outcome) {
 	}
 }
 
+// cut removes n attempts, which continue, and returns a call of their own.
+func (c *observedCall) cut(first, n int) *observedCall {
+	if c == nil {
+		return nil
+	}
+	part := &observedCall{relay: c.relay, ctx: c.ctx, began: c.began, attempts: slices.Clone(c.attempts[first : first+n])}
+	clear(c.attempts[first : first+n])
+	return part
+}
+
 // end tells the observer about the outcomes.
 func (c *observedCall) end() {
 	if c == nil {
 		return
 	}
 	attempts := slices.DeleteFunc(c.attempts, func(a observe.Attempt) bool { return a.Message == nil })
+	if len(attempts) == 0 { // all continue
+		return
+	}
 	c.relay.observe(func(o *observe.Relay) {
 		if o.Attempted != nil {
 			o.Attempted(c.ctx, observe.Attempted{Attempts: attempts, Took: time.Since(c.began)})

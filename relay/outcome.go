@@ -31,6 +31,7 @@ func (r *Relay) complete(batch []*item, results []result, probe bool, observed *
 	var outcome func(i int, afterDead bool) schedule.Outcome
 	if results != nil {
 		r.markCut(batch, results)
+		markUnfinished(batch, results)
 		outcome = func(i int, afterDead bool) schedule.Outcome {
 			o := r.outcome(batch, results, i, afterDead)
 			observed.outcome(i, &results[i], o)
@@ -39,8 +40,8 @@ func (r *Relay) complete(batch []*item, results []result, probe bool, observed *
 	} else {
 		observed.delivered(len(batch))
 	}
-	r.tellCircuit(batch, results, probe) // after markCut, whose marks it skips; before outcome, for which it marks what is unavailable
-	r.sched.Complete(batch, outcome)
+	r.tellCircuit(batch, results, probe) // after what marks what it skips; before outcome, for which it marks what is unavailable
+	r.startContinued(batch, results, r.sched.Complete(batch, outcome), observed)
 	r.wakeReaders()
 }
 
@@ -104,7 +105,7 @@ func (r *Relay) tellCircuit(batch []*item, results []result, probe bool) {
 		if results != nil {
 			v = results[i]
 		}
-		if it.Message.err != nil || v.cut || v.follows { // says nothing about the destination
+		if it.Message.err != nil || v.cut || v.follows || it.Unfinished { // says nothing about the destination
 			continue
 		}
 		if i == 0 || !schedule.SameQueue(batch[i-1], it) {
@@ -131,6 +132,10 @@ func (r *Relay) tellCircuit(batch []*item, results []result, probe bool) {
 		}
 	}
 	down := slices.IndexFunc(results, func(v result) bool { return !v.cut && !v.follows && v.is(postrider.BrokerUnavailable) })
+	if probe && !r.circuit.probes(batch[0].Started) { // late: it was counted when another followed it
+		r.sched.MoveLast(batch[0])
+		probe = false
+	}
 	switch stale := r.circuit.open() && !probe; {
 	case down < 0 && answered+broken > 0:
 		r.recovered()
@@ -143,6 +148,9 @@ func (r *Relay) tellCircuit(batch []*item, results []result, probe bool) {
 		}
 	case probe:
 		r.circuit.abandoned()
+		if batch[0].Unfinished {
+			r.probeWithAnother()
+		}
 	}
 }
 

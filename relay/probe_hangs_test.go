@@ -155,3 +155,41 @@ func TestCommitWhileMemoryIsFull(t *testing.T) {
 		}
 	})
 }
+
+// TestLateProbeIsNotTheProbe: a call that probed returns, without an answer, when another message probes. There is still one probe at a time.
+func TestLateProbeIsNotTheProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, release := setup(t), make(chan struct{})
+		var calls, probes, most atomic.Int32
+		r := b.relay(relay.Config{AttemptTimeout: 10 * time.Second, Publisher: publisherFunc(func(ctx context.Context, msgs []*postrider.Message) []error {
+			switch calls.Add(1) {
+			case 1:
+				return fail(len(msgs), postrider.Unavailable(errBoom))
+			case 2: // it ignores the end of its context
+				<-release
+				return fail(len(msgs), postrider.Unavailable(errBoom))
+			}
+			most.Store(max(most.Load(), probes.Add(1)))
+			defer probes.Add(-1)
+			<-ctx.Done()
+			return fail(len(msgs), ctx.Err())
+		})})
+		b.publish(b.msgs("a", "b", "c", "d")...)
+		b.start(r)
+		for range 60 {
+			pass(time.Second)
+			if probes.Load() == 1 {
+				break
+			}
+		}
+		if probes.Load() != 1 || calls.Load() != 3 {
+			t.Fatalf("%d calls, %d probes; want another probe while the first hangs", calls.Load(), probes.Load())
+		}
+		close(release)
+		pass(8 * time.Second)
+		if n := most.Load(); n != 1 {
+			t.Errorf("%d messages probe at the same time", n)
+		}
+	})
+}

@@ -81,12 +81,12 @@ func (s *Schedule[M]) awaitsCall(u unit[M]) bool {
 	return true
 }
 
-// returned records that a call has returned, and resumes what has waited for it.
+// returned records that a call has returned, and resumes what has waited for it. For unfinished messages it is still out.
 func (s *Schedule[M]) returned(batch []*Item[M]) {
 	delete(s.batches, batch[0])
 	outlived := false
 	for _, it := range batch {
-		if it.partition.gone {
+		if it.partition.gone && !it.Unfinished {
 			s.outlived.Add(it.work(), -1)
 			outlived = true
 		}

@@ -27,6 +27,7 @@ const (
 	take       // arg messages, on a turn for fresh messages
 	takeParked // on a turn for parked messages
 	end        // call n ends with the kinds in arg, two bits for each
+	continued  // call n ends, except for some messages: arg has the index of the first, 16 times their number, and whether those before are dead
 	commit     // the first arg messages of transaction n
 	commitTold // all of them, without an answer: applied, or not
 	commitLost
@@ -44,7 +45,7 @@ const (
 )
 
 // cost is what an action uses up.
-func (a action) cost() (used [6]int) {
+func (a action) cost() (used [7]int) {
 	switch a.kind {
 	case leave:
 		used[leaves] = 1
@@ -56,6 +57,8 @@ func (a action) cost() (used [6]int) {
 		used[failures] = 1
 	case cutOff:
 		used[unattempted] = 1
+	case continued:
+		used[continuations], used[failures] = 1, int(a.arg/256)
 	case end:
 		for rest := a.arg; rest > 0; rest >>= 2 {
 			switch Kind(rest & 3) {
@@ -130,6 +133,14 @@ func (w *world) callEnds(add func(kind actionKind, n, arg int)) {
 			for kinds := range 1 << (2 * len(batch)) {
 				add(end, n, kinds)
 			}
+			for i := range batch {
+				for j := i; j < len(batch) && !batch[i].Unfinished && (i == j || SameQueue(batch[i], batch[j])); j++ {
+					add(continued, n, i+16*(j-i+1))
+					if i > 0 && SameQueue(batch[i-1], batch[i]) && !w.cfg.HoldOnDead {
+						add(continued, n, i+16*(j-i+1)+256)
+					}
+				}
+			}
 			continue
 		}
 		for i := range batch {
@@ -182,6 +193,8 @@ func (w *world) do(a action) {
 			kinds[i] = Kind(arg >> (2 * i) & 3)
 		}
 		w.complete(n, kinds)
+	case continued:
+		w.continued(n, arg%16, arg/16%16, Kind(arg/256*int(Dead)))
 	case parkSlow:
 		w.s.ParkSlow(false, false, w.now.Add(time.Hour))
 	case settle:

@@ -56,10 +56,10 @@ func (w *world) fingerprint() [16]byte {
 
 func (b *printer) item(it *Item[int64]) {
 	if it.partition.gone {
-		b.print(it.Sequence, it.work())
+		b.print(it.Sequence, it.work(), it.Unfinished)
 		return
 	}
-	b.print(it.Sequence, it.ticket, it.parked, b.order[it.order], it.Delay, it.Refused, it.queue == nil)
+	b.print(it.Sequence, it.ticket, it.parked, it.Unfinished, b.order[it.order], it.Delay, it.Refused, it.queue == nil)
 	if it.run != nil {
 		b.print(*it.run)
 	}

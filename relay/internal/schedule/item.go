@@ -17,6 +17,8 @@ type Item[M any] struct {
 	// NotDue: the message is not called; the transaction that it was taken into parks it, to be due DueIn from then on.
 	NotDue bool
 	DueIn  time.Duration
+	// Unfinished: its call is about to return, but the message is still being worked on; see Schedule.Complete.
+	Unfinished bool
 
 	partition *Partition[M]
 	queue     *queue[M] // nil for a message without a key

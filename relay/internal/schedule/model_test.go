@@ -25,6 +25,7 @@ type scenario struct {
 	// may happen on each path.
 	calls, room                                            int
 	failures, unattempted, losses, slow, decisions, leaves int
+	continuations                                          int
 	large                                                  bool
 }
 
@@ -43,7 +44,7 @@ type world struct {
 	released []string
 	stage    int // index in visible
 	lost     int // leases lost so far
-	used     [6]int
+	used     [7]int
 	// final are messages that were delivered or dead-lettered; delivered counts by message.
 	final     map[int64]bool
 	delivered map[int64]int
@@ -60,10 +61,11 @@ const (
 	slow
 	decisions
 	leaves
+	continuations
 )
 
-func (w *world) limits() [6]int {
-	return [...]int{w.failures, w.unattempted, w.losses, w.slow, w.decisions, w.leaves}
+func (w *world) limits() [7]int {
+	return [...]int{w.failures, w.unattempted, w.losses, w.slow, w.decisions, w.leaves, w.continuations}
 }
 
 func newWorld(sc *scenario) *world {
@@ -261,6 +263,9 @@ func (w *world) finish(seq int64, kind Kind) {
 func (w *world) complete(n int, kinds []Kind) {
 	batch := w.calls[n]
 	w.calls = slices.Delete(w.calls, n, n+1)
+	for _, it := range batch {
+		it.Unfinished = false
+	}
 	current := batch[0].partition == w.p
 	if !current { // a publisher delivered what it says, whoever holds the lease
 		for i, kind := range kinds {
@@ -277,6 +282,28 @@ func (w *world) complete(n int, kinds []Kind) {
 		w.finish(batch[i].Sequence, kind)
 		return Outcome{Kind: kind, Failed: kind == Postponed || kind == Dead, After: time.Second, Reason: "retry"}
 	})
+}
+
+// continued ends a call in which some messages of a queue, from an index on, continue. What precedes them in the queue becomes of a kind, those
+// after them are not attempted, and all others are delivered.
+func (w *world) continued(n, at, together int, before Kind) {
+	batch := w.calls[n]
+	w.calls = slices.Delete(w.calls, n, n+1)
+	kinds := make([]Kind, len(batch))
+	for i, it := range batch {
+		switch it.Unfinished = i >= at && i < at+together; {
+		case it.Unfinished, i > at && SameQueue(batch[at], it):
+			continue
+		case i < at && SameQueue(batch[at], it):
+			kinds[i] = before
+		}
+		if kinds[i] == Delivered || it.partition == w.p {
+			w.finish(it.Sequence, kinds[i])
+		}
+	}
+	w.calls = append(w.calls, w.s.Complete(batch, func(i int, _ bool) Outcome {
+		return Outcome{Kind: kinds[i], Failed: kinds[i] == Dead}
+	})...)
 }
 
 // settle begins a settlement. It reports whether there was something to record.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"slices"
 	"time"
 
 	"github.com/postrider/postrider/store"
@@ -33,16 +34,62 @@ const (
 // Complete processes the outcomes of one call of Take's messages. outcome returns that of a message by its index; afterDead says
 // that a message before it in its queue was dead-lettered by the same call. It is not asked for messages that are parked or
 // requeued because of one before them. Without outcome, all were delivered.
-func (s *Schedule[M]) Complete(batch []*Item[M], outcome func(i int, afterDead bool) Outcome) {
+//
+// Nor is it asked for unfinished messages, and those called after them, which are not being worked on any more. The unfinished messages in a
+// queue follow one another, after ones that are done. They are parked as slow, and are a call of their own from now on. Complete returns
+// these calls; when one has returned, it is completed too.
+func (s *Schedule[M]) Complete(batch []*Item[M], outcome func(i int, afterDead bool) Outcome) (open [][]*Item[M]) {
 	s.returned(batch)
 	for i := 0; i < len(batch); {
 		j := i + 1
 		for j < len(batch) && SameQueue(batch[i], batch[j]) {
 			j++
 		}
-		batch[i].partition.complete(batch[i:j], i, outcome)
+		p, items := batch[i].partition, batch[i:j]
+		if k := slices.IndexFunc(items, func(it *Item[M]) bool { return it.Unfinished }); k >= 0 {
+			open = append(open, p.continued(items, k, i, outcome))
+		} else {
+			p.complete(items, i, outcome)
+		}
 		i = j
 	}
+	return open
+}
+
+// continued processes the outcomes of messages of one queue, or of one message without a key, that continue from an index. It returns those that
+// do.
+func (p *Partition[M]) continued(items []*Item[M], from, first int, outcome func(i int, afterDead bool) Outcome) (open []*Item[M]) {
+	until := from + 1
+	for until < len(items) && items[until].Unfinished {
+		until++
+	}
+	done, open, rest := items[:from], slices.Clone(items[from:until]), items[until:]
+	q := items[0].queue
+	p.out -= len(done) + len(rest)
+	p.schedule.batches[open[0]] = open
+	if q != nil {
+		q.out = len(open)
+	}
+	if p.gone {
+		dropAll(done)
+		dropAll(rest)
+		return open
+	}
+	afterDead := false
+	for i, it := range done {
+		if o := outcome(first+i, afterDead); o.Kind == Delivered {
+			p.deliver(it)
+		} else {
+			p.fail(it, &o)
+			afterDead = true
+		}
+	}
+	if open[0].holdsUp() {
+		p.parkSlow(open, rest)
+	} else if len(rest) > 0 { // all are parked already
+		p.requeue(q, rest)
+	}
+	return open
 }
 
 // complete processes the outcomes of messages of one queue, or of one message without a key; first is the index of the first.

@@ -66,7 +66,7 @@ func randomScenario(random *rand.Rand) *scenario {
 		}),
 		delayed: make(map[int64]bool), calls: 1 + random.IntN(3), room: 1 + random.IntN(3),
 		failures: random.IntN(5), unattempted: random.IntN(3), losses: random.IntN(3), slow: random.IntN(2), decisions: random.IntN(3),
-		leaves: random.IntN(3),
+		leaves: random.IntN(3), continuations: random.IntN(3),
 	}
 	for i := range n {
 		key := string(rune('a' + random.IntN(3)))

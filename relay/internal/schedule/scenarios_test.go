@@ -92,6 +92,26 @@ var scenarios = map[string]*scenario{
 		cfg: config(nil), keys: []string{"a", "a"}, commits: inOrder, visible: []int{2},
 		calls: 2, room: 1, slow: 2, losses: 1,
 	},
+	"unfinished": {
+		cfg: config(nil), keys: []string{"a", "a", "b"}, commits: inOrder, visible: []int{3},
+		calls: 2, room: 3, failures: 1, continuations: 1,
+	},
+	"unfinished and lost": {
+		cfg: config(nil), keys: []string{"a", "a"}, commits: inOrder, visible: []int{2},
+		calls: 2, room: 2, losses: 1, continuations: 2,
+	},
+	"unfinished and slow": {
+		cfg: config(nil), keys: []string{"a", "", "a"}, commits: inOrder, visible: []int{3}, delayed: map[int64]bool{2: true},
+		calls: 2, room: 2, slow: 1, continuations: 2,
+	},
+	"unfinished and left": {
+		cfg: config(nil), keys: []string{"a", "", "a"}, commits: inOrder, visible: []int{3},
+		calls: 1, room: 3, unattempted: 1, leaves: 1, continuations: 1,
+	},
+	"unfinished, decisions": {
+		cfg: config(func(c *Config) { c.HoldOnDead = true }), keys: []string{"a", "a"}, commits: inOrder, visible: []int{2},
+		calls: 1, room: 2, failures: 1, decisions: 1, continuations: 2,
+	},
 	"left": {
 		cfg: config(nil), keys: []string{"a", "", "a"}, commits: inOrder, visible: []int{3},
 		calls: 2, room: 2, failures: 1, unattempted: 1, leaves: 1,

@@ -142,7 +142,7 @@ func (s *Schedule[M]) Take(batch []*Item[M], room int, now time.Time) (_ []*Item
 	}
 	if len(batch) > 0 {
 		for _, it := range batch {
-			it.Started = now
+			it.Started, it.Unfinished = now, false
 			it.partition.out++
 		}
 		s.batches[batch[0]] = batch
@@ -214,10 +214,10 @@ func (p *Partition[M]) allQueues(yield func(*queue[M]) bool) {
 }
 
 // reopen makes a queue ready for its next messages, or removes it. A queue with an unrecorded dead letter stays as it is, and
-// so does one of a partition that is being left.
+// so does one of a partition that is being left, or with unfinished messages.
 func (p *Partition[M]) reopen(q *queue[M]) {
 	switch {
-	case q == nil || q.deaths > 0 || p.leaving:
+	case q == nil || q.running || q.deaths > 0 || p.leaving:
 	case q.head == nil:
 		delete(p.queues, q.key)
 	case p.decides(q.key):

@@ -41,31 +41,40 @@ func (s *Schedule[M]) ParkSlow(down, heldUp bool, now time.Time) {
 func (s *Schedule[M]) parkAllSlow(slow []*Item[M]) {
 	slices.SortFunc(slow, func(a, b *Item[M]) int { return cmp.Compare(a.order, b.order) })
 	for _, it := range slow {
-		it.partition.parkSlow(it)
+		it.partition.parkSlow([]*Item[M]{it}, nil)
 	}
 }
 
-// SlowCalls returns the partitions with a call of a single message that takes longer than ParkAfter.
+// SlowCalls returns the partitions with a call of a single message, or of unfinished messages, that takes longer than ParkAfter.
 func (s *Schedule[M]) SlowCalls(now time.Time) map[*Partition[M]]bool {
 	slow := make(map[*Partition[M]]bool)
 	for it, batch := range s.batches {
-		if len(batch) == 1 && now.Sub(it.Started) >= s.cfg.ParkAfter {
+		if (len(batch) == 1 || it.Unfinished) && now.Sub(it.Started) >= s.cfg.ParkAfter {
 			slow[it.partition] = true
 		}
 	}
 	return slow
 }
 
-// parkSlow parks a message while it is being worked on, and holds its key. If this process dies, the message is due again
-// when the lease has ended; otherwise its outcome applies to the parked message.
-func (p *Partition[M]) parkSlow(it *Item[M]) {
-	if it.Key != "" {
-		cause := fmt.Sprintf("attempt %d, or the wait of the messages after it, has taken more than %s", it.Attempts+1, p.schedule.cfg.ParkAfter)
-		p.block(it, store.HeldKey{Reason: store.ParkSlow, Cause: cause, Attempts: it.Attempts, After: p.schedule.cfg.LeaseTTL})
+// parkSlow parks messages while they are being worked on, and holds their key: one message, or several of a queue. It parks those after
+// them too: the rest of their call, and what waits in the queue. If this process dies, the messages are due again when the lease has ended;
+// otherwise their outcomes apply to the parked messages.
+func (p *Partition[M]) parkSlow(items, rest []*Item[M]) {
+	first := items[0]
+	if first.Key != "" {
+		cause := fmt.Sprintf("attempt %d, or the wait of the messages after it, has taken more than %s", first.Attempts+1, p.schedule.cfg.ParkAfter)
+		p.block(first, store.HeldKey{Reason: store.ParkSlow, Cause: cause, Attempts: first.Attempts, After: p.schedule.cfg.LeaseTTL})
 	}
-	p.park(it, store.ParkOutcome{Reason: store.ParkSlow, Attempts: it.Attempts, Waits: it.Key != "", After: p.schedule.cfg.LeaseTTL})
-	it.parked, it.run = true, &run{key: it.Key, left: 1}
-	p.parkQueued(it.queue, nil)
+	all := &run{key: first.Key, left: len(items)}
+	for i, it := range items {
+		pk := store.ParkOutcome{Reason: store.ParkSlow, Attempts: it.Attempts, Waits: it.Key != "", After: p.schedule.cfg.LeaseTTL}
+		if i > 0 {
+			pk.Reason, pk.After = store.ParkHeld, 0
+		}
+		p.park(it, pk)
+		it.parked, it.run = true, all
+	}
+	p.parkQueued(first.queue, rest)
 }
 
 // blocksOthers reports whether slow work on a key holds back the cursor of its partition or fills the memory: then the message
