@@ -135,20 +135,20 @@ func (r *Report) targets(numbers, old []string) ([]string, error) {
 }
 
 func (v Outcome) markdown() string {
-	found, verdict, bound := "", "not run", "≥ "+Number(v.AtLeast)
+	found, outcome, bound := "", "not run", "≥ "+Number(v.AtLeast)
 	if v.AtMost != 0 {
 		bound = "≤ " + Number(v.AtMost)
 	}
 	if f := v.Found; f != nil {
-		found, verdict = Number(f.Median), "**missed**"
+		found, outcome = Number(f.Median), "**missed**"
 		if f.Min != f.Max {
 			found += fmt.Sprintf(" (%s..%s)", Number(f.Min), Number(f.Max))
 		}
 		if v.Kept {
-			verdict = "holds"
+			outcome = "holds"
 		}
 	}
-	return tableRow([]string{fmt.Sprint(v.Number), v.Text, found, bound, verdict})
+	return tableRow([]string{fmt.Sprint(v.Number), v.Text, found, bound, outcome})
 }
 
 // conditions tells in one line what the figures were measured with.
