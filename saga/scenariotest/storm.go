@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -50,7 +49,7 @@ type storm[Tx any] struct {
 	begun           time.Time
 	smu             sync.Mutex
 	broken          bool
-	calls, requests map[int]int // by second: calls of payments, and undos that the engine has asked for again
+	calls, requests repeats // calls of payments, and undos that the engine has asked for again
 }
 
 // paymentsDown: payments are down for ten minutes, and orders come in waves, as after a newsletter. Sagas without payments end as fast as
@@ -65,7 +64,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 	})
 	w.store = own
 	s := newStorm(w)
-	w.onDo("charge", func(Tx, *postrider.Message) error { return s.call() })
+	w.onDo("charge", func(_ Tx, m *postrider.Message) error { return s.call(m) })
 	w.tamper("card.charge.undo", s.request)
 	w.runEngine()
 	w.run("stock", []string{"stock"}, w.newParticipant(w.store, w.box).Relay)
@@ -73,16 +72,34 @@ func paymentsDown[Tx any](w *world[Tx]) {
 	n := s.rage()
 	s.subsides(n)
 	if w.kit.InMemory {
-		wait := int(limit / time.Second)
-		s.even("repeated undos while payments are down", s.requests, s.up-3*wait, s.up)
-		s.even("calls of payments while the backlog drains", s.calls, s.up, s.up+wait)
+		s.spread(n)
 	}
 }
 
-// newStorm has an order every two seconds on average where thousands of sagas take seconds, and 20 a second if it may take minutes. The
-// time grows with the square of the number: store/memory looks at all that is parked each time it is asked for what is due.
+// spread checks that nothing was repeated in lockstep.
+func (s *storm[Tx]) spread(orders int) {
+	s.smu.Lock()
+	defer s.smu.Unlock()
+	wave := make(map[string]int, orders)
+	for i := range orders {
+		wave[fmt.Sprint("order ", i)] = i / s.size
+	}
+	wait := int(limit / time.Second)
+	for _, err := range []error{
+		even(s.Logf, "repeated undos while payments are down", s.requests, s.up-3*wait, s.up),
+		even(s.Logf, "calls of payments while the backlog drains", s.calls, s.up, s.up+wait),
+		jittered(s.Logf, "repeated undos", s.requests, wave, 0),
+		jittered(s.Logf, "calls of payments", s.calls, wave, 1),
+	} {
+		if err != nil {
+			s.Error(err)
+		}
+	}
+}
+
+// newStorm has an order every two seconds on average where thousands of sagas take seconds, and 20 a second if it may take minutes.
 func newStorm[Tx any](w *world[Tx]) *storm[Tx] {
-	s := &storm[Tx]{world: w, begun: time.Now(), calls: make(map[int]int), requests: make(map[int]int), down: 1, up: 20, over: 20, waves: 1, size: 1, pace: 1}
+	s := &storm[Tx]{world: w, begun: time.Now(), calls: make(repeats), requests: make(repeats), down: 1, up: 20, over: 20, waves: 1, size: 1, pace: 1}
 	if w.kit.Bubble {
 		s.down, s.up, s.over, s.waves, s.pace = 60, 660, 840, int(every/time.Second), 10
 	}
@@ -110,14 +127,11 @@ func (s *storm[Tx]) runPayments() {
 	s.keepRunning("cards", r.Run)
 }
 
-// second is the number of seconds since the beginning.
-func (s *storm[Tx]) second() int { return int(time.Since(s.begun) / time.Second) }
-
 // call is a call of payments.
-func (s *storm[Tx]) call() error {
+func (s *storm[Tx]) call(m *postrider.Message) error {
 	s.smu.Lock()
 	defer s.smu.Unlock()
-	s.calls[s.second()]++
+	s.calls.add(m, time.Since(s.begun))
 	if s.broken {
 		return errors.New("payments are down")
 	}
@@ -131,7 +145,7 @@ func (s *storm[Tx]) request(m *postrider.Message) {
 	}
 	s.smu.Lock()
 	defer s.smu.Unlock()
-	s.requests[s.second()]++
+	s.requests.add(m, time.Since(s.begun))
 }
 
 func (s *storm[Tx]) breaks(broken bool) {
@@ -219,22 +233,6 @@ func (s *storm[Tx]) subsides(orders int) {
 	s.Logf("%d of %d orders completed; sagas without payments took up to %s, before the storm up to %s", completed, orders, longest, usual)
 	if len(fresh) != s.fresh || len(before) == 0 || longest > usual+100*time.Millisecond {
 		s.Errorf("%d sagas without payments took up to %s, %d before the storm up to %s", len(fresh), longest, len(before), usual)
-	}
-}
-
-// even checks that what happened in a time was spread over it: no second had more than three times the mean, and what chance adds to that.
-func (s *storm[Tx]) even(what string, bySecond map[int]int, from, to int) {
-	s.smu.Lock()
-	defer s.smu.Unlock()
-	sum, most := 0, 0
-	for second := from; second < to; second++ {
-		sum, most = sum+bySecond[second], max(most, bySecond[second])
-	}
-	mean := float64(sum) / float64(to-from)
-	allowed := 3*mean + 5*math.Sqrt(3*mean)
-	s.Logf("%s: %d, %.1f a second, at most %d", what, sum, mean, most)
-	if sum == 0 || float64(most) > allowed {
-		s.Errorf("%s: %d in one second, with a mean of %.1f; want at most %.0f", what, most, mean, allowed)
 	}
 }
 
