@@ -174,14 +174,15 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 			next++ // it has another lease
 			continue
 		}
+		most := limit
 		if q.slow {
 			if len(batch) > 0 {
 				next++ // it does not wait for handlers
 				continue
 			}
-			limit, left = parkAtOnce, 1
+			most = parkAtOnce
 		}
-		n := c.share(q, batch, limit)
+		n := c.share(q, batch, most)
 		if n == 0 {
 			break // it needs its own transaction
 		}
@@ -194,6 +195,7 @@ func (c *Consumer[Tx]) fill(limit int) []*item {
 		q.items, q.busy = slices.Clone(q.items[n:]), true
 		if q.slow {
 			c.startParking(batch)
+			break
 		}
 		if batch[0].alone {
 			break

@@ -74,6 +74,9 @@ func (c *Consumer[Tx]) parkSlow(now time.Time) {
 	defer c.mu.Unlock()
 	stopped := c.life.Err() != nil || c.storeFails > 0 || c.closed()
 	for _, q := range c.queues {
+		if q.busy {
+			c.discardLost(q) // fill does it only when the queue is ready again
+		}
 		open := c.open(q)
 		switch {
 		case stopped || len(open) < 2 || !c.much(open, max(c.cfg.Concurrency, 16)) || c.idle == 0 && !c.much(open, 2):

@@ -170,6 +170,30 @@ func TestSlowMessageOfAnOutbox(t *testing.T) {
 	}
 }
 
+// TestMemoryAfterASlowMessageOfAnOutbox: what is taken back from a key whose handler hangs takes no memory, so its handler is not interrupted.
+func TestMemoryAfterASlowMessageOfAnOutbox(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutboxes(t, memory.Config{}, memory.Config{})
+		released := make(chan struct{})
+		for i := range 40 {
+			o.commit(fmt.Sprintf("hang/%d", i))
+		}
+		o.consume(relay.Config{}, inbox.ConsumerConfig{MaxInFlight: 40}, released)
+		time.Sleep(time.Minute)
+		o.commit("a/1")
+		time.Sleep(time.Minute)
+		if got := o.handled.String(); got != "[a/1]" {
+			t.Errorf("handled %s while a handler hangs, want a/1", got)
+		}
+		close(released)
+		time.Sleep(time.Minute)
+		if got, st := o.handled.String(), o.state(); !strings.HasPrefix(got, "[a/1][hang/0][hang/1]") || strings.Count(got, "[") != 41 || st.Failed != 0 {
+			t.Errorf("handled %s after the handler has returned; %+v", got, st)
+		}
+	})
+}
+
 // TestGateAfterAnOutbox: what waits for a gate in the memory of the consumer is not slow, and nothing is parked.
 func TestGateAfterAnOutbox(t *testing.T) {
 	t.Parallel()

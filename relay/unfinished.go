@@ -11,15 +11,19 @@ import (
 // long does not hold back the others. Those of a key continue as a call of their own: they are parked as slow, nothing else is called with their
 // key, and their outcomes are processed like those of any call. They have no worker, only a goroutine that waits.
 
-// markUnfinished marks the unfinished messages. One that comes after a failed message of its key does not: the publisher breaks its contract.
+// markUnfinished marks the unfinished messages: those of a key that follow one another, after none that has failed. The call of any other was
+// cut off: the publisher breaks its contract, or a row between them could not be decoded, so that it was not given to the publisher.
 func markUnfinished(batch []*item, results []result) {
-	stopped := false
+	began, stopped := false, false
 	for i, it := range batch {
 		v := &results[i]
-		stopped = stopped && i > 0 && schedule.SameQueue(batch[i-1], it)
+		if i == 0 || !schedule.SameQueue(batch[i-1], it) {
+			began, stopped = false, false
+		}
 		it.Unfinished = v.unfinished != nil && !stopped
 		v.cut = v.cut || v.unfinished != nil && stopped
-		stopped = stopped || v.failed && !it.Unfinished && it.Message.err == nil
+		began = began || it.Unfinished
+		stopped = stopped || !it.Unfinished && (began || v.failed && it.Message.err == nil)
 	}
 }
 
