@@ -56,7 +56,7 @@ type ConsumerConfig struct {
 
 	// MaxAttempts is the number of attempts before a message is dead-lettered. Default: 10.
 	MaxAttempts int
-	// ParkAfter is how often the consumer looks for slow keys: those that have at least a sixteenth of MaxInFlight or MaxInFlightBytes, and
+	// ParkAfter is how often the consumer looks for slow keys: those that have much of MaxInFlight or MaxInFlightBytes (by default a 22nd), and
 	// still have it at the next look. Their messages are parked, so that those of other keys are read on. A handler of such a key that has
 	// been running for ParkAfter is interrupted: its context ends, and its message is parked with those after it. No attempt is
 	// counted. Retries of parked messages are not interrupted. docs/inbox.md has the details. Default: 5 s.

@@ -35,6 +35,11 @@ type run struct {
 // shared reports whether messages of several queues run one after another.
 func (r *run) shared() bool { return r.batch[0].queue != r.batch[len(r.batch)-1].queue }
 
+func (r *run) interrupt() {
+	r.interrupted.Store(true)
+	r.stop()
+}
+
 // watch tells the queues of a batch that it runs.
 func (c *Consumer[Tx]) watch(r *run) {
 	c.mu.Lock()
@@ -68,18 +73,23 @@ func (c *Consumer[Tx]) slowLoop(ctx context.Context) {
 // parkSlow parks the messages of slow keys. A key is slow if it has much in memory, and still has some of that, up to a quarter of what
 // the memory takes, when ParkAfter is over; so others are read at that pace at least. If the database or a gate stops everything, no key
 // is slow. Nor if all workers have something to do: then the handlers are, and reading on does not help. One key that has most of the
-// memory leaves nothing to do for others, however few workers there are.
+// memory leaves nothing to do for others, however few workers there are. A transaction of several keys that takes long is interrupted if
+// nothing is read, so that those that do not take long go on.
 func (c *Consumer[Tx]) parkSlow(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stopped := c.life.Err() != nil || c.storeFails > 0 || c.closed()
+	full := !stopped && c.idle > 0 && !c.hasRoom()
 	for _, q := range c.queues {
 		if q.busy {
 			c.discardLost(q) // fill does it only when the queue is ready again
 		}
+		if full && q.run != nil && q.run.shared() && now.Sub(q.run.began) >= c.cfg.ParkAfter {
+			q.run.interrupt() // its keys may have little each, and much together
+		}
 		open := c.open(q)
 		switch {
-		case stopped || len(open) < 2 || !c.much(open, max(c.cfg.Concurrency, 16)) || c.idle == 0 && !c.much(open, 2):
+		case stopped || len(open) < 2 || !c.much(open, c.parts()) || c.idle == 0 && !c.much(open, 2):
 			q.until = 0
 		case q.until == 0 || open[0].number > q.until:
 			q.until = open[min(len(open), max(c.cfg.MaxInFlight/4, 1))-1].number
@@ -103,6 +113,10 @@ func (c *Consumer[Tx]) open(q *queue) []*item {
 	return append(out, q.items...)
 }
 
+// parts says into how many parts the memory is divided, of which a slow key has one at least: so many that keys that all workers but one are
+// busy with cannot fill three quarters of it, after which nothing is read, without one of them being slow.
+func (c *Consumer[Tx]) parts() int { return max(c.cfg.Concurrency*4/3+1, 16) }
+
 // fewest is how many messages are not much, in a memory for many.
 const fewest = 16
 
@@ -125,8 +139,7 @@ func (c *Consumer[Tx]) parkQueue(q *queue, n int, now time.Time) {
 		return
 	}
 	if r := q.run; r != nil && now.Sub(r.began) >= c.cfg.ParkAfter {
-		r.interrupted.Store(true)
-		r.stop()
+		r.interrupt()
 		if r.shared() {
 			return
 		}

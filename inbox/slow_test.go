@@ -152,3 +152,47 @@ func TestSlowKeyDoesNotFillTheMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedTransactionDoesNotFillTheMemory: a handler hangs, in a transaction with messages of many keys. Each key has little in memory, and
+// all together fill it. They go on without the one that hangs.
+func TestSharedTransactionDoesNotFillTheMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		w := newSlowWorld(t, func(ctx context.Context, m *postrider.Message) error {
+			if m.ID != "k0 0" {
+				return nil
+			}
+			select {
+			case <-released:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		var first, next []string
+		for i := range 20 {
+			first = append(first, w.send(fmt.Sprint("k", i), 1)...)
+		}
+		c, _ := run(t, w.store, w.b, memorybroker.SubscriberConfig{Topics: []string{"t"}, Partitions: 1}, inbox.ConsumerConfig{MaxInFlight: 64, Concurrency: 4}, w.handle)
+		time.Sleep(time.Second)
+		for i := range 20 {
+			for n := range 3 {
+				m := &postrider.Message{ID: fmt.Sprint("k", i, " ", n+1), Type: "t", Topic: "t", Source: "s", Key: fmt.Sprint("k", i), Time: time.Now(), Payload: []byte("{}")}
+				if err := errors.Join(w.b.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
+					t.Fatal(err)
+				}
+				next = append(next, m.ID)
+			}
+		}
+		others := w.send("other", 100)
+		time.Sleep(30 * time.Second)
+		w.want("other", others)
+		if st := c.Stats(); st.Applied != int64(len(first)+len(next)+len(others)-4) || st.Failed+st.Dead != 0 {
+			t.Errorf("stats: %+v", st)
+		}
+		close(released)
+		time.Sleep(10 * time.Second)
+		w.want("k0", []string{"k0 0", "k0 1", "k0 2", "k0 3"})
+	})
+}
