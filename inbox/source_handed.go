@@ -11,7 +11,7 @@ import (
 	"github.com/postrider/postrider/internal/attempt"
 )
 
-// The messages of a key stay in order by three rules, whatever happens to leases. They hold within a process. Between processes, the claims
+// The messages of a key stay in order by three rules, even if leases are lost. They hold within a process. Between processes, the claims
 // are enough, because a process begins with a message only when everything before it is committed.
 //
 //   - The relay hands over a message when those of its key that it handed over before have their outcomes. A call continues for a message that
