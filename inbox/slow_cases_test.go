@@ -211,10 +211,7 @@ func TestSlowKeyOfLargeMessages(t *testing.T) {
 		})
 		run(t, w.store, w.b, slowLog, inbox.ConsumerConfig{MaxInFlightBytes: 10_000}, w.handle)
 		for range 10 {
-			large := &postrider.Message{ID: postrider.NewID(), Type: "t", Topic: "t", Source: "s", Key: "slow", Time: time.Now(), Payload: make([]byte, 4_000)}
-			if err := errors.Join(w.b.Publish(t.Context(), []*postrider.Message{large})...); err != nil {
-				t.Fatal(err)
-			}
+			w.publish("slow", &postrider.Message{Payload: make([]byte, 4_000)})
 		}
 		others := w.send("other", 10)
 		time.Sleep(25 * time.Second)
@@ -230,14 +227,10 @@ func TestSkippedMessagesOfASlowKeyAreNotParked(t *testing.T) {
 		c, log := run(t, w.store, w.b, slowLog, inbox.ConsumerConfig{MaxInFlight: 64, Unhandled: inbox.SkipUnhandled}, w.handle)
 		var want []string
 		for i := range 60 {
-			m := &postrider.Message{ID: postrider.NewID(), Type: "t", Topic: "t", Source: "s", Key: "slow", Time: time.Now(), Payload: []byte("{}")}
 			if i%2 == 1 {
-				m.Type = "unknown"
+				w.publish("slow", &postrider.Message{Type: "unknown"})
 			} else {
-				want = append(want, m.ID)
-			}
-			if err := errors.Join(w.b.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
-				t.Fatal(err)
+				want = append(want, w.publish("slow", new(postrider.Message)))
 			}
 		}
 		time.Sleep(20 * time.Minute)

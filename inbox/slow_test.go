@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,15 +48,25 @@ func (w *slowWorld) handle(ctx context.Context, tx *memory.Tx, m *postrider.Mess
 	return w.takes(ctx, m)
 }
 
+// publish publishes a message of a key, with an ID if it has none, and returns its ID.
+func (w *slowWorld) publish(key string, m *postrider.Message) (id string) {
+	w.t.Helper()
+	m.ID, m.Type = cmp.Or(m.ID, postrider.NewID()), cmp.Or(m.Type, "t")
+	m.Topic, m.Source, m.Key, m.Time = "t", "s", key, time.Now()
+	if m.Payload == nil {
+		m.Payload = []byte("{}")
+	}
+	if err := errors.Join(w.b.Publish(w.t.Context(), []*postrider.Message{m})...); err != nil {
+		w.t.Fatal(err)
+	}
+	return m.ID
+}
+
 // send publishes messages of a key, numbered from 0, and returns their IDs: "key number".
 func (w *slowWorld) send(key string, n int) (ids []string) {
 	w.t.Helper()
 	for i := range n {
-		m := &postrider.Message{ID: fmt.Sprint(key, " ", i), Type: "t", Topic: "t", Source: "s", Key: key, Time: time.Now(), Payload: []byte("{}")}
-		if err := errors.Join(w.b.Publish(w.t.Context(), []*postrider.Message{m})...); err != nil {
-			w.t.Fatal(err)
-		}
-		ids = append(ids, m.ID)
+		ids = append(ids, w.publish(key, &postrider.Message{ID: fmt.Sprint(key, " ", i)}))
 	}
 	return ids
 }
@@ -178,11 +189,7 @@ func TestSharedTransactionDoesNotFillTheMemory(t *testing.T) {
 		time.Sleep(time.Second)
 		for i := range 20 {
 			for n := range 3 {
-				m := &postrider.Message{ID: fmt.Sprint("k", i, " ", n+1), Type: "t", Topic: "t", Source: "s", Key: fmt.Sprint("k", i), Time: time.Now(), Payload: []byte("{}")}
-				if err := errors.Join(w.b.Publish(t.Context(), []*postrider.Message{m})...); err != nil {
-					t.Fatal(err)
-				}
-				next = append(next, m.ID)
+				next = append(next, w.publish(fmt.Sprint("k", i), &postrider.Message{ID: fmt.Sprint("k", i, " ", n+1)}))
 			}
 		}
 		others := w.send("other", 100)
