@@ -78,7 +78,8 @@ func TestContextEndsWhileTheServerCommits(t *testing.T) {
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { done <- c.publish(ctx, b) }()
-			b.until(t, `select exists (select from pg_locks where locktype = 'advisory' and objid = 8472 and not granted)`)
+			b.until(t, `select exists (select from pg_locks where locktype = 'advisory' and objid = 8472 and not granted
+				and database = (select oid from pg_database where datname = current_database()))`)
 			cancel()
 			if c.want != nil {
 				if err := <-done; !errors.Is(err, c.want) {
