@@ -28,7 +28,9 @@ type item struct {
 	refusals int
 	standsIn bool
 	// alone: the message gets its own transaction, because a shared one failed.
-	alone    bool
+	alone bool
+	// stays: the database has refused to park it, or one after it, because its key is slow.
+	stays    bool
 	extended time.Time // when its broker's wait was last restarted
 }
 

@@ -1,0 +1,53 @@
+package inbox_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postrider/postrider"
+	memorybroker "github.com/postrider/postrider/broker/memory"
+	"github.com/postrider/postrider/inbox"
+	"github.com/postrider/postrider/store"
+	"github.com/postrider/postrider/store/memory"
+)
+
+// pickyStore does not park some messages, e.g. because a parked message has more columns than its row may have bytes for.
+type pickyStore struct {
+	*memory.Store
+	refused []string
+}
+
+func (s *pickyStore) Park(ctx context.Context, tx *memory.Tx, name string, failed []store.ParkRequest) error {
+	for _, p := range failed {
+		if p.Dead == nil && slices.Contains(s.refused, p.Message.ID) {
+			return fmt.Errorf("park: %w", store.ErrUnstorable)
+		}
+	}
+	return s.Store.Park(ctx, tx, name, failed)
+}
+
+// TestSlowKeyThatCannotBeParked: the database refuses to park a message of a slow key. It has not failed, so its handler runs on it, at its
+// turn and for as long as it takes.
+func TestSlowKeyThatCannotBeParked(t *testing.T) {
+	t.Parallel()
+	inEachWay(t, func(t *testing.T, source memorybroker.SubscriberConfig, batch int) {
+		w := newSlowWorld(t, func(ctx context.Context, m *postrider.Message) error {
+			if m.Key == "slow" {
+				return wait(ctx, 20*time.Second)
+			}
+			return nil
+		})
+		s := &pickyStore{Store: w.store, refused: []string{"slow 0", "slow 5"}}
+		c, log := run(t, s, w.b, source, inbox.ConsumerConfig{MaxInFlight: 64, Batch: batch}, w.handle)
+		slow, others := w.send("slow", 100), w.send("other", 100)
+		time.Sleep(time.Hour)
+		w.want("slow", slow)
+		w.want("other", others)
+		if st := c.Stats(); st.Applied != 200 || st.Parked == 0 || st.Dead+st.Failed != 0 {
+			t.Errorf("stats: %+v\n%s", st, log)
+		}
+	})
+}
