@@ -114,7 +114,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			it.begun = time.Now()
 		}
 		it.msg.Attempt = len(it.failures) + 1
-		t.effect = true
+		t.handled++
 		ended, err := t.apply(ctx, it.msg)
 		switch {
 		case err == nil:

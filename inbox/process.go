@@ -43,7 +43,9 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		res := c.observedTransact(ctx, now)
 		switch {
 		case res.err == nil:
-			c.size.fitted(len(now), time.Since(began), c.cfg.Batch)
+			if !res.onlyParked {
+				c.size.fitted(len(now), time.Since(began), c.cfg.Batch)
+			}
 			c.settle(now, res.ends)
 			left, wait = left[len(now):], 0
 			continue

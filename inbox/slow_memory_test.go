@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -49,5 +50,43 @@ func TestSlowKeyThatCannotBeParked(t *testing.T) {
 		if st := c.Stats(); st.Applied != 200 || st.Parked == 0 || st.Dead+st.Failed != 0 {
 			t.Errorf("stats: %+v\n%s", st, log)
 		}
+	})
+}
+
+// TestParkingSaysNothingAboutHandlers: messages are parked fast, in full transactions. Then handlers that take long still share the workers,
+// and the transactions of others are still small.
+func TestParkingSaysNothingAboutHandlers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newSlowWorld(t, func(ctx context.Context, m *postrider.Message) error {
+			switch m.Key {
+			case "held":
+				return postrider.Snooze(time.Hour)
+			case "many":
+				return wait(ctx, 10*time.Millisecond)
+			default:
+				return wait(ctx, time.Second)
+			}
+		})
+		run(t, w.store, w.b, slowLog, inbox.ConsumerConfig{Concurrency: 4}, w.handle)
+		var keys []string
+		w.send("held", 1)
+		w.send("first", 1)
+		time.Sleep(2 * time.Second)
+		w.send("held", 500)
+		time.Sleep(time.Second)
+		for i := range 4 {
+			keys = append(keys, fmt.Sprint("k", i))
+			w.send(keys[i], 1)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for _, key := range keys {
+			w.want(key, []string{key + " 0"})
+		}
+		many := w.send("many", 100)
+		time.Sleep(200 * time.Millisecond)
+		w.want("many", many[:16])
+		time.Sleep(time.Second)
+		w.want("many", many)
 	})
 }
