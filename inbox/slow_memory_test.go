@@ -90,3 +90,38 @@ func TestParkingSaysNothingAboutHandlers(t *testing.T) {
 		w.want("many", many)
 	})
 }
+
+// slowToPark is a store that takes its time to park messages.
+type slowToPark struct{ *memory.Store }
+
+func (s slowToPark) Park(ctx context.Context, tx *memory.Tx, name string, failed []store.ParkRequest) error {
+	if err := wait(ctx, 10*time.Second); err != nil {
+		return err
+	}
+	return s.Store.Park(ctx, tx, name, failed)
+}
+
+// TestParkedMessagesDoNotReachTheGate: while more messages of a slow key are parked than a gate lets through, those of other keys are handled.
+func TestParkedMessagesDoNotReachTheGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newSlowWorld(t, func(ctx context.Context, m *postrider.Message) error {
+			if m.Key == "slow" {
+				return wait(ctx, 20*time.Second)
+			}
+			return nil
+		})
+		g := &gate{}
+		g.free.Store(3)
+		c, _ := run(t, slowToPark{w.store}, w.b, slowLog, inbox.ConsumerConfig{MaxInFlight: 128, Gate: g}, w.handle)
+		w.send("slow", 40)
+		time.Sleep(12 * time.Second) // at 10 s, the first was interrupted
+		others := w.send("other", 2)
+		time.Sleep(time.Second)
+		w.want("other", others)
+		time.Sleep(time.Minute)
+		if st := c.Stats(); st.Parked != 40 {
+			t.Errorf("the key was not parked: %+v", st)
+		}
+	})
+}
