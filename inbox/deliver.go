@@ -97,7 +97,7 @@ func (t *transaction[Tx]) following(rest []*item) (h *batchHandler[Tx], msgs []*
 
 // deliver processes a message, parks it or dead-letters it. It returns errors that affect the whole transaction.
 func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
-	if waits := it.fate == nil || it.fate.park == store.ParkSlow; t.held[it.msg.Key] && (waits || it.fate.dead) {
+	if waits := it.fate == nil || it.ofSlowKey(); t.held[it.msg.Key] && (waits || it.fate.dead) {
 		goesAhead, err := t.goesAhead(ctx, t.tx, it.msg)
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func (t *transaction[Tx]) deliver(ctx context.Context, it *item) error {
 			it.begun = time.Now()
 		}
 		it.msg.Attempt = len(it.failures) + 1
-		t.effect = true
+		t.handled++
 		ended, err := t.apply(ctx, it.msg)
 		switch {
 		case err == nil:

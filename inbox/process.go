@@ -43,7 +43,9 @@ func (c *Consumer[Tx]) process(batch []*item) {
 		res := c.observedTransact(ctx, now)
 		switch {
 		case res.err == nil:
-			c.size.fitted(len(now), time.Since(began), c.cfg.Batch)
+			if !res.onlyParked {
+				c.size.fitted(len(now), time.Since(began), c.cfg.Batch)
+			}
 			c.settle(now, res.ends)
 			left, wait = left[len(now):], 0
 			continue
@@ -51,6 +53,9 @@ func (c *Consumer[Tx]) process(batch []*item) {
 			c.size.fits.Store(int64(res.cut))
 			continue
 		case ctx.Err() != nil, errors.Is(res.err, errLost): // nothing was decided
+		case res.failed == nil && errors.Is(res.err, store.ErrUnstorable) && c.unpark(now, left):
+			c.storeAnswers()
+			wait = 0
 		case res.failed == nil && len(now) == 1 && errors.Is(res.err, store.ErrUnstorable):
 			c.storeAnswers()
 			wait = now[0].refused(res.err)
@@ -87,7 +92,7 @@ func (c *Consumer[Tx]) skip(batch []*item) []*item {
 	var left, passed []*item
 	ends := make(map[*item]end)
 	for _, it := range batch {
-		if it.fate != nil && it.fate.park != store.ParkSlow || c.handlers.Knows(restored(it.msg).Type) {
+		if it.fate != nil && !it.ofSlowKey() || c.handlers.Knows(restored(it.msg).Type) {
 			left = append(left, it)
 			continue
 		}

@@ -28,7 +28,9 @@ type item struct {
 	refusals int
 	standsIn bool
 	// alone: the message gets its own transaction, because a shared one failed.
-	alone    bool
+	alone bool
+	// stays: the database has refused to park it, or one after it, because its key is slow.
+	stays    bool
 	extended time.Time // when its broker's wait was last restarted
 }
 
@@ -117,11 +119,11 @@ func (c *Consumer[Tx]) drop(it *item) {
 // worker runs transactions until the consumer stops.
 func (c *Consumer[Tx]) worker() {
 	for {
-		batch := c.take()
+		batch, running := c.take()
 		if len(batch) == 0 {
 			return
 		}
-		end := c.counts(len(batch))
+		end := c.counts(running)
 		c.process(batch)
 		end()
 		if session := batch[0].session; session != nil {
@@ -130,23 +132,28 @@ func (c *Consumer[Tx]) worker() {
 	}
 }
 
-// take waits for work and returns as much as one transaction may have. It returns nothing when the consumer stops.
-func (c *Consumer[Tx]) take() []*item {
+// take waits for work and returns as much as one transaction may have, and as how many running messages it counts. It returns nothing when
+// the consumer stops.
+func (c *Consumer[Tx]) take() (batch []*item, running int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.life.Err() == nil {
 		if batch := c.fill(c.mayStart()); len(batch) > 0 {
-			c.running += len(batch)
+			running = len(batch)
+			if batch[0].queue.parking {
+				running = 1 // no handler runs
+			}
+			c.running += running
 			if len(c.ready) > 0 {
 				c.work.Signal() // each wakes one more worker while there is work
 			}
-			return batch
+			return batch, running
 		}
 		c.idle++
 		c.work.Wait()
 		c.idle--
 	}
-	return nil
+	return nil, 0
 }
 
 // keysAtOnce is how many queues may share a transaction. The messages of a transaction run one after another, so slow ones leave the

@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,7 @@ func (c *Consumer[Tx]) parkSlow(now time.Time) {
 		}
 		open := c.open(q)
 		switch {
-		case stopped || len(open) < 2 || !c.much(open, c.parts()) || c.idle == 0 && !c.much(open, 2):
+		case stopped || len(open) < 2 || slices.ContainsFunc(open, func(it *item) bool { return it.stays }) || !c.much(open, c.parts()) || c.idle == 0 && !c.much(open, 2):
 			q.until = 0
 		case q.until == 0 || open[0].number > q.until:
 			q.until = open[min(len(open), max(c.cfg.MaxInFlight/4, 1))-1].number
@@ -164,3 +165,27 @@ func (c *Consumer[Tx]) startParking(batch []*item) {
 		}
 	}
 }
+
+// unpark lets the handler run on the messages of a slow key after all, since the database refuses to park one of those that were parked now.
+// They have not failed. It reports whether they were to be parked.
+func (c *Consumer[Tx]) unpark(now, left []*item) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := left[0].queue
+	if !q.parking || !slices.ContainsFunc(now, (*item).ofSlowKey) {
+		return false
+	}
+	q.slow, q.parking, q.until = false, false, 0
+	for _, it := range now {
+		it.stays = true
+	}
+	for _, it := range slices.Concat(left, q.items) {
+		if it.ofSlowKey() {
+			it.fate = nil
+		}
+	}
+	return true
+}
+
+// ofSlowKey reports whether the message is to be parked because its key is slow.
+func (it *item) ofSlowKey() bool { return it.fate != nil && it.fate.park == store.ParkSlow }

@@ -22,6 +22,8 @@ type result struct {
 	ends       map[*item]end
 	// cut, if positive, is how many messages there was time for; nothing was committed.
 	cut int
+	// onlyParked: messages were parked or dead-lettered, and none was handled.
+	onlyParked bool
 }
 
 // transaction is a running transaction.
@@ -35,8 +37,8 @@ type transaction[Tx any] struct {
 	timer   *storeTimer
 	begun   time.Time
 	done    int   // messages processed so far
-	effect  bool  // a handler has run
-	failure error // its error, if it was alone in the transaction
+	handled int   // those whose handler was called
+	failure error // the error of the handler, if it was alone in the transaction
 }
 
 // sharing says how the messages of a transaction share it.
@@ -106,8 +108,8 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	timer.pause()
 	err = t.deliverAll(ctx, fresh)
 	timer.resume()
-	if t.done > 0 {
-		c.size.slow.Store(time.Since(t.begun) > time.Duration(t.done)*slowHandler)
+	if t.handled > 0 {
+		c.size.slow.Store(time.Since(t.begun) > time.Duration(t.handled)*slowHandler)
 	}
 	if err != nil {
 		res = result{err: err, failed: t.failure}
@@ -124,7 +126,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	}
 	if err := c.commit(ctx, t.tx, batch[0].session); err != nil {
 		res = result{err: &storeError{fmt.Errorf("commit: %w", err)}}
-		if t.effect && how == alone && (ctx.Err() == nil || timer.cause() != nil) { // of several messages, each is tried alone to find the cause
+		if t.handled > 0 && how == alone && (ctx.Err() == nil || timer.cause() != nil) { // of several messages, each is tried alone to find the cause
 			res.failed = res.err
 		}
 		return res
@@ -133,7 +135,7 @@ func (c *Consumer[Tx]) transactOnce(ctx context.Context, batch []*item, how shar
 	if len(t.failed) > 0 { // what was parked may be due
 		c.store.Wake()
 	}
-	return result{ends: t.ends}
+	return result{ends: t.ends, onlyParked: t.handled == 0 && len(t.failed) > 0}
 }
 
 // commit commits a transaction. If its messages were read from a log, it commits only under the lease of the log.
