@@ -54,7 +54,8 @@ func mustPublish(t testing.TB, p postrider.Publisher, msgs ...*postrider.Message
 	}
 }
 
-// createTopic creates a topic with settings.
+// createTopic creates a topic with settings. When it returns, the broker's metadata shows this topic, and no longer a deleted one of the
+// same name: what is opened then finds it.
 func createTopic(t testing.TB, address, name string, partitions int, settings map[string]string) *kadm.Client {
 	t.Helper()
 	configs := make(map[string]*string)
@@ -62,12 +63,13 @@ func createTopic(t testing.TB, address, name string, partitions int, settings ma
 		configs[k] = &v
 	}
 	admin := kadm.NewClient(plainClient(t, address))
-	if _, err := admin.CreateTopic(by(t), int32(partitions), 1, configs, name); err != nil {
+	created, err := admin.CreateTopic(by(t), int32(partitions), 1, configs, name)
+	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { // until the broker knows it
+	until(t, func() bool {
 		listed, err := admin.ListTopics(by(t), name)
-		return err == nil && len(listed[name].Partitions) == partitions
+		return err == nil && listed[name].ID == created.ID && len(listed[name].Partitions) == partitions
 	})
 	return admin
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postrider/postrider"
 	"github.com/postrider/postrider/broker/brokertest"
@@ -84,12 +85,16 @@ func openSubscriber(t testing.TB, url string, cfg natsbroker.SubscriberConfig) *
 	return s
 }
 
-// recreate deletes a stream and creates it again with the same configuration.
+// recreate deletes a stream and creates it again with the same configuration. The server removes the folder of all streams in the
+// background if it is empty, and fails to create a stream at that moment: another stream keeps the folder.
 func recreate(t testing.TB, address, name string) {
 	t.Helper()
 	_, js := connect(t, address)
 	stream, err := js.Stream(t.Context(), name)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := js.DeleteStream(t.Context(), name); err != nil {

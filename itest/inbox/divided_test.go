@@ -54,7 +54,7 @@ func dividedStream(t *testing.T) inboxtest.DividedLog {
 		Recreate: func(t testing.TB) {
 			stream, err := js.Stream(t.Context(), cfg.Stream)
 			must(t, err)
-			must(t, js.DeleteStream(t.Context(), cfg.Stream))
+			deleteStream(t, js, cfg.Stream)
 			_, err = js.CreateStream(t.Context(), stream.CachedInfo().Config)
 			must(t, err)
 		},

@@ -58,9 +58,7 @@ func TestCompacted(t *testing.T) {
 	for k, v := range map[string]string{"min.cleanable.dirty.ratio": "0", "segment.ms": "50"} {
 		settings[k] = kadm.StringPtr(v)
 	}
-	created, err := admin.CreateTopics(t.Context(), 1, 1, settings, name)
-	must(t, err)
-	must(t, created.Error())
+	createTopic(t, admin, name, settings)
 	source := inboxtest.Source{
 		Topic: topic, Join: joinKafka(address, prefix, "", 1),
 		Publish: publishAgain(t, func(ctx context.Context) (*kafkabroker.Publisher, error) {

@@ -217,12 +217,7 @@ func recreatedKafka(group string) func(t testing.TB) inboxtest.Restorable {
 				admin := kafkaAdmin(t, address)
 				_, err := admin.DeleteTopic(t.Context(), name)
 				must(t, err)
-				for { // it is deleted in the background
-					if _, err = admin.CreateTopic(t.Context(), 1, 1, nil, name); err == nil || t.Context().Err() != nil {
-						break
-					}
-				}
-				must(t, err)
+				createTopic(t, admin, name, nil)
 			},
 		}
 	}
@@ -238,7 +233,7 @@ func recreatedNATS(partitioned bool) func(t testing.TB) inboxtest.Restorable {
 			Source: inboxtest.Source{Topic: topic, Join: joinNATS(address, cfg, "", false), Publish: publishAgain(t, open)},
 			Copy:   func(testing.TB) {},
 			Replace: func(t testing.TB) {
-				must(t, jetStream(t, address).DeleteStream(t.Context(), cfg.Stream))
+				deleteStream(t, jetStream(t, address), cfg.Stream)
 				p, err := open(t.Context())
 				must(t, err)
 				must(t, p.Close())
