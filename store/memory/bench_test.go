@@ -121,3 +121,25 @@ func must(b *testing.B, err error) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkCloseSagaRuns closes one run of a participant that has records of 10,000.
+func BenchmarkCloseSagaRuns(b *testing.B) {
+	s, ctx := memory.New(memory.Config{}), b.Context()
+	run := func(i int) string { return fmt.Sprint("run ", i%10_000) }
+	in := func(f func(tx *memory.Tx) error) {
+		tx, err := s.Begin(ctx)
+		must(b, err)
+		must(b, f(tx))
+		must(b, s.Commit(ctx, tx))
+	}
+	for i := range 10_000 {
+		in(func(tx *memory.Tx) error {
+			step := store.SagaStep{Run: run(i), Step: "reserve"}
+			return s.SaveSagaRecords(ctx, tx, "p", []store.SagaRecord{{SagaStep: step, State: store.SagaStepDone}})
+		})
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		in(func(tx *memory.Tx) error { return s.CloseSagaRuns(ctx, tx, "p", []string{run(i)}) })
+	}
+}

@@ -21,7 +21,7 @@ type sagas struct {
 
 	definitions []store.SagaDefinition // in the order of SagaReader.SagaDefinitions, without Processes
 	reports     map[reporter]report
-	records     map[lock]store.SagaRecord // of participants
+	records     map[participantRun]map[string]store.SagaRecord // by step
 }
 
 // sagaRow is an instance. A row is never changed, but replaced.
@@ -43,7 +43,7 @@ const (
 func newSagas() *sagas {
 	return &sagas{
 		rows: make(map[string]*sagaRow), history: make(map[string][]store.SagaTransition), names: make(map[lock]string),
-		reports: make(map[reporter]report), records: make(map[lock]store.SagaRecord),
+		reports: make(map[reporter]report), records: make(map[participantRun]map[string]store.SagaRecord),
 	}
 }
 

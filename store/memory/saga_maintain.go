@@ -114,19 +114,21 @@ func (s *sagas) remove(row *sagaRow) {
 // PurgeSagaRecords implements store.SagaMaintenance.
 func (s *Store) PurgeSagaRecords(ctx context.Context, participant string, savedFor time.Duration, limit int) (int, error) {
 	return do(ctx, s, "PurgeSagaRecords", func(db *database) (int, error) {
-		var old []lock
-		for l, r := range db.sagas.records {
-			purgeable := r.Closed || stored.RecordPurgeable(r.State)
-			if purgeable && l.consumer == participant && db.locks[l] == nil && now().Sub(r.SavedAt) >= savedFor {
-				old = append(old, l)
+		var old []store.SagaRecord
+		for of, records := range db.sagas.records {
+			for _, r := range records {
+				purgeable := r.Closed || stored.RecordPurgeable(r.State)
+				if purgeable && of.participant == participant && now().Sub(r.SavedAt) >= savedFor && db.locks[recordLock(participant, r.SagaStep)] == nil {
+					old = append(old, r)
+				}
 			}
 		}
-		slices.SortFunc(old, func(a, b lock) int {
-			return cmp.Or(db.sagas.records[a].SavedAt.Compare(db.sagas.records[b].SavedAt), compareLocks(a, b))
+		slices.SortFunc(old, func(a, b store.SagaRecord) int {
+			return cmp.Or(a.SavedAt.Compare(b.SavedAt), strings.Compare(a.Run, b.Run), strings.Compare(a.Step, b.Step))
 		})
 		old = old[:min(limit, len(old))]
-		for _, l := range old {
-			delete(db.sagas.records, l)
+		for _, r := range old {
+			db.sagas.removeRecord(participant, r.SagaStep)
 		}
 		return len(old), nil
 	})

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,10 +15,13 @@ func recordLock(participant string, step store.SagaStep) lock {
 	return lock{sagaRecord, participant, step.Run + "\x00" + step.Step}
 }
 
+// participantRun is a run, of which a participant has records.
+type participantRun struct{ participant, run string }
+
 // record returns a record as this transaction sees it.
-func (tx *Tx) record(l lock, step store.SagaStep) store.SagaRecord {
-	r, ok := tx.db.sagas.records[l]
-	if own, written := tx.written(l); written {
+func (tx *Tx) record(participant string, step store.SagaStep) store.SagaRecord {
+	r, ok := tx.db.sagas.records[participantRun{participant, step.Run}][step.Step]
+	if own, written := tx.written(recordLock(participant, step)); written {
 		r, ok = own.(store.SagaRecord), true
 	}
 	if !ok || r.State == store.SagaStepNone {
@@ -27,14 +31,25 @@ func (tx *Tx) record(l lock, step store.SagaStep) store.SagaRecord {
 	return r
 }
 
-func (tx *Tx) putRecord(l lock, r store.SagaRecord) {
-	tx.write(l, r, func(db *database, _ time.Time) {
+func (tx *Tx) putRecord(participant string, r store.SagaRecord) {
+	tx.write(recordLock(participant, r.SagaStep), r, func(db *database, _ time.Time) {
 		if r.State == store.SagaStepNone {
-			delete(db.sagas.records, l)
+			db.sagas.removeRecord(participant, r.SagaStep)
 			return
 		}
-		db.sagas.records[l] = r
+		of := participantRun{participant, r.Run}
+		if db.sagas.records[of] == nil {
+			db.sagas.records[of] = make(map[string]store.SagaRecord)
+		}
+		db.sagas.records[of][r.Step] = r
 	})
+}
+
+func (s *sagas) removeRecord(participant string, step store.SagaStep) {
+	of := participantRun{participant, step.Run}
+	if delete(s.records[of], step.Step); len(s.records[of]) == 0 {
+		delete(s.records, of)
+	}
 }
 
 // LockSagaRecords implements store.SagaRecords.
@@ -45,12 +60,12 @@ func (s *Store) LockSagaRecords(ctx context.Context, tx *Tx, participant string,
 		for _, step := range steps {
 			locks = append(locks, recordLock(participant, step))
 		}
-		if err := tx.acquireAll(slices.Clone(locks)); err != nil {
+		if err := tx.acquireAll(locks); err != nil {
 			return nil, err
 		}
 		at = now()
-		for i, step := range steps {
-			out = append(out, tx.record(locks[i], step))
+		for _, step := range steps {
+			out = append(out, tx.record(participant, step))
 		}
 		return out, nil
 	})
@@ -62,13 +77,12 @@ func (s *Store) SaveSagaRecords(ctx context.Context, tx *Tx, participant string,
 	_, err := inTx(ctx, s, "SaveSagaRecords", tx, func(*database) (struct{}, error) {
 		called := now()
 		for _, r := range records {
-			l := recordLock(participant, r.SagaStep)
-			if err := tx.acquire(l); err != nil {
+			if err := tx.acquire(recordLock(participant, r.SagaStep)); err != nil {
 				return struct{}{}, err
 			}
-			r.Closed, r.SavedAt, r.FirstSentAt = tx.record(l, r.SagaStep).Closed, called, stamp(r.FirstSentAt)
+			r.Closed, r.SavedAt, r.FirstSentAt = tx.record(participant, r.SagaStep).Closed, called, stamp(r.FirstSentAt)
 			r.Command, r.Reply = slices.Clone(r.Command), slices.Clone(r.Reply)
-			tx.putRecord(l, r)
+			tx.putRecord(participant, r)
 		}
 		return struct{}{}, nil
 	})
@@ -78,25 +92,25 @@ func (s *Store) SaveSagaRecords(ctx context.Context, tx *Tx, participant string,
 // CloseSagaRuns implements store.SagaRecords.
 func (s *Store) CloseSagaRuns(ctx context.Context, tx *Tx, participant string, runs []string) error {
 	_, err := inTx(ctx, s, "CloseSagaRuns", tx, func(db *database) (struct{}, error) {
-		var locks []lock
-		for l, r := range db.sagas.records {
-			if l.consumer == participant && slices.Contains(runs, r.Run) {
-				locks = append(locks, l)
+		steps := make(map[lock]store.SagaStep)
+		for _, run := range runs {
+			for _, r := range db.sagas.records[participantRun{participant, run}] {
+				steps[recordLock(participant, r.SagaStep)] = r.SagaStep
 			}
 		}
 		for _, w := range tx.writes {
 			r, is := w.value.(store.SagaRecord)
-			if is && w.consumer == participant && slices.Contains(runs, r.Run) && tx.record(w.lock, r.SagaStep).State != store.SagaStepNone {
-				locks = append(locks, w.lock)
+			if is && w.consumer == participant && slices.Contains(runs, r.Run) && tx.record(participant, r.SagaStep).State != store.SagaStepNone {
+				steps[w.lock] = r.SagaStep
 			}
 		}
-		if err := tx.acquireAll(locks); err != nil {
+		if err := tx.acquireAll(slices.Collect(maps.Keys(steps))); err != nil {
 			return struct{}{}, err
 		}
-		for _, l := range slices.Compact(locks) {
-			r := tx.record(l, store.SagaStep{})
+		for _, step := range steps {
+			r := tx.record(participant, step)
 			r.Closed = true
-			tx.putRecord(l, r)
+			tx.putRecord(participant, r)
 		}
 		return struct{}{}, nil
 	})
