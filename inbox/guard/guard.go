@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/attempt"
 	"github.com/postrider/postrider/store"
 )
 
@@ -151,6 +152,8 @@ func (c *Claim) Fail(ctx context.Context) error {
 // the side effect did not happen, or that the other system knows the key. If the context of do ended, or its error is a
 // context's (a timeout of its own), the request may have arrived: the right is kept, and others get ErrBusy until the lease ends.
 //
+// If do succeeds and the database cannot be reached, Do tries for 12 seconds to record that, since it would be run again after the lease.
+//
 // Errors: that of do; ErrBusy, as in Claim; ErrTaken; the store's. A side effect that is already done is not an error.
 func (g *Guard) Do(ctx context.Context, id string, do func(ctx context.Context, key string) error) error {
 	leased := time.Now() // the store's lease begins later
@@ -166,11 +169,34 @@ func (g *Guard) Do(ctx context.Context, id string, do func(ctx context.Context, 
 	err = do(bounded, c.Key())
 	switch {
 	case err == nil:
-		return c.Complete(context.WithoutCancel(ctx))
+		return c.recorded(context.WithoutCancel(ctx))
 	case bounded.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	default:
-		return errors.Join(err, c.Fail(context.WithoutCancel(ctx)))
+		free, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		return errors.Join(err, c.Fail(free))
+	}
+}
+
+// What became of a side effect is recorded even if the caller's context has ended, so the store's calls have limits of their own. The
+// connection of one that was not answered may be dead, and the next one gets another.
+const (
+	callTimeout  = 3 * time.Second
+	recordWithin = 4 * callTimeout
+)
+
+// recorded records that the side effect was run. It tries again for a while: one that is not recorded is run again after the lease.
+func (c *Claim) recorded(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recordWithin)
+	defer cancel()
+	for n := 1; ; n++ {
+		call, end := context.WithTimeout(ctx, callTimeout)
+		err := c.Complete(call)
+		end()
+		if err == nil || errors.Is(err, ErrTaken) || !attempt.Sleep(ctx, attempt.Backoff(50*time.Millisecond, time.Second, n)) {
+			return err
+		}
 	}
 }
 

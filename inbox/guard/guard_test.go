@@ -273,3 +273,82 @@ func TestGuardThatKeepsForeverRemovesNothing(t *testing.T) {
 		}
 	})
 }
+
+// unsteady fails, or does not answer, when what became of a side effect is to be recorded.
+type unsteady struct {
+	store.Effects
+	record func(ctx context.Context) error
+}
+
+func (s unsteady) CompleteEffect(ctx context.Context, guard, id, token string) (bool, error) {
+	if err := s.record(ctx); err != nil {
+		return false, err
+	}
+	return s.Effects.CompleteEffect(ctx, guard, id, token)
+}
+
+func (s unsteady) FreeEffect(ctx context.Context, guard, id, token string) error {
+	if err := s.record(ctx); err != nil {
+		return err
+	}
+	return s.Effects.FreeEffect(ctx, guard, id, token)
+}
+
+// TestGuardRecordsOverAnotherConnection: the connection over which a side effect is recorded breaks, or dies without a word. It is recorded
+// over another one, so that the next attempt does not run it again.
+func TestGuardRecordsOverAnotherConnection(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(ctx context.Context) error{
+		"broken": func(context.Context) error { return errBoom },
+		"silent": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				calls, runs := 0, 0
+				g, err := guard.New(unsteady{memory.New(memory.Config{}), func(ctx context.Context) error {
+					if calls++; calls == 1 {
+						return fails(ctx)
+					}
+					return nil
+				}}, guard.Config{Name: "charge"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					if err := g.Do(t.Context(), "order/1", func(context.Context, string) error { runs++; return nil }); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(2 * time.Minute) // longer than the lease
+				}
+				if runs != 1 {
+					t.Errorf("the side effect was run %d times, want once", runs)
+				}
+			})
+		})
+	}
+}
+
+// TestGuardWithoutTheDatabase: Do returns although the database answers no more.
+func TestGuardWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, did := range map[string]error{"done": nil, "failed": errBoom} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g, err := guard.New(unsteady{memory.New(memory.Config{}), func(ctx context.Context) error {
+					<-ctx.Done()
+					return ctx.Err()
+				}}, guard.Config{Name: "charge"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				err = g.Do(t.Context(), "order/1", func(context.Context, string) error { return did })
+				if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
+					t.Errorf("after %s: %v", took, err)
+				}
+			})
+		})
+	}
+}
