@@ -20,8 +20,8 @@ type DueRequest struct {
 	From time.Time
 }
 
-// DueLag is how long a message that is parked to be due at once may take to be visible to others, for it to be due after each From that
-// Due returned meanwhile.
+// DueLag is how far From stays behind the clock: what is parked to be due at once, in a transaction that ends within this time, is not
+// before it.
 const DueLag = time.Second
 
 // DueResult is what Due found.
