@@ -28,7 +28,8 @@ from generate_series(1, $2::int4) as i`
 
 // heldRowsSQL does so with held keys.
 const heldRowsSQL = `insert into %s (relay, key, partition, seq, reason, cause, attempts, since, next_attempt_at)
-select 'r', 'key ' || i, i %% $1::int4, i, 'retry', '', 1, now(), timestamptz '2026-01-01 00:00Z' - $3::int4 * interval '1 second' + i * 7919 %% 4001 * interval '1 millisecond'
+select 'r', 'key ' || i, i %% $1::int4, i, 'retry', '', 1, now(),
+	timestamptz '2026-01-01 00:00Z' - $3::int4 * interval '1 second' + i * 7919 %% 4001 * interval '1 millisecond'
 from generate_series(1, $2::int4) as i`
 
 // TestDueDoesNotPassOverWhatWasRemoved: while a transaction is left open, the index entries of removed rows stay. Reading what is due
