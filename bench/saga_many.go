@@ -20,6 +20,8 @@ const (
 	manyEnded    = "Postrider, as many have ended"
 	timersAtOnce = "Postrider, timers that are due at once"
 	timersOpenTx = "Postrider, the same while a transaction is left open"
+	freshAlone   = "Postrider, signals while no timer is due"
+	freshAmong   = "Postrider, signals while as many timers as -messages says are due"
 
 	figureList  = "list"  // ms, the stuck instances
 	figureCount = "count" // ms, the open instances
@@ -182,25 +184,31 @@ var timersSuite = suite{
 		if _, err := b.pool.Exec(ctx, ordersSQL); err != nil {
 			return nil, err
 		}
-		t := &timers{b: b}
+		t, alone, among := &timers{b: b}, &timers{b: b, fresh: b.n / 4}, &timers{b: b, due: b.n, fresh: b.n / 4}
+		t.due = b.n
 		return []entry{
 			{name: timersAtOnce, role: report.Ours, prepare: t.prepare, run: t.run},
 			{name: timersOpenTx, role: report.Ours, limit: timersAtOnce, prepare: t.prepare, run: func(ctx context.Context) (figures report.Figures, err error) {
 				err = b.whileOpen(ctx, func() error { figures, err = t.run(ctx); return err })
 				return figures, err
 			}},
+			{name: freshAlone, role: report.Ours, messages: alone.fresh, prepare: alone.prepare, run: alone.runFresh},
+			{name: freshAmong, role: report.Ours, messages: among.fresh, limit: freshAlone, prepare: among.prepare, run: among.runFresh},
 		}, nil
 	},
 }
 
+// timers are instances that wait: those whose timers are due, and those that get a signal.
 type timers struct {
-	b *bundle
-	s *sagas
+	b          *bundle
+	s          *sagas
+	due, fresh int
 }
 
 var resumed = postrider.Define[part]("order.resumed")
 
-// prepare starts instances that wait for an hour, parks their timers, and lets the hour pass.
+// prepare starts instances that wait for an hour, parks their timers, lets the hour pass for those that are due, and sends the others
+// their signals.
 func (t *timers) prepare(ctx context.Context) (err error) {
 	asleep := saga.Definition[placedOrder]{Name: "asleep", Version: 1, Steps: []saga.Step[placedOrder]{
 		saga.Await[placedOrder, part]{Name: "sleep", Signal: resumed, Timeout: time.Hour, TimedOut: func(*placedOrder) {}},
@@ -208,7 +216,7 @@ func (t *timers) prepare(ctx context.Context) (err error) {
 	if t.s, err = newSagas(ctx, t.b, asleep, 0); err != nil {
 		return err
 	}
-	if err := t.s.start(ctx, 0, t.b.n); err != nil {
+	if err := t.s.start(ctx, 0, t.due+t.fresh); err != nil {
 		return err
 	}
 	r, err := t.s.engineRelay(relay.Config{})
@@ -216,11 +224,10 @@ func (t *timers) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	parked := make(chan struct{})
-	ctx, cancel := context.WithCancel(ctx)
+	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var awaitErr error
 	go func() {
-		if awaitErr = t.b.await(ctx, fmt.Sprintf("select count(*) = %d from %sparked", t.b.n, t.s.prefix)); awaitErr == nil {
+		if t.b.await(waiting, fmt.Sprintf("select count(*) = %d from %sparked", t.due+t.fresh, t.s.prefix)) == nil {
 			close(parked)
 		}
 	}()
@@ -228,7 +235,11 @@ func (t *timers) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if _, err := t.b.pool.Exec(ctx, fmt.Sprintf(`update %[1]ssagas set started_at = started_at - interval '2 hours';
-		update %[1]sparked set due_at = due_at - interval '2 hours'`, t.s.prefix)); err != nil {
+		update %[1]sparked set due_at = due_at - interval '2 hours' where seq in (select seq from %[1]sparked order by seq limit %[2]d)`,
+		t.s.prefix, t.due)); err != nil {
+		return err
+	}
+	if err := t.signal(ctx); err != nil {
 		return err
 	}
 	if _, err = t.b.pool.Exec(ctx, "vacuum analyze"); err != nil {

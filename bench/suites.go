@@ -102,6 +102,7 @@ var promises = []report.Promise{
 	{Number: 12, Text: "100,000 timers that are due at once, peak memory of the program, MiB", Suite: "saga-timers", Row: timersAtOnce, Figure: figureRSS, AtMost: 64},
 	{Number: 12, Text: "100,000 timers that are due at once while a transaction is left open, per second", Suite: "saga-timers", Row: timersOpenTx,
 		Figure: figureRate, AtLeast: 3000},
+	{Number: 12, Text: "signals while 100,000 timers are due, to none", Suite: "saga-timers", Row: freshAmong, With: freshAlone, AtLeast: 2.0 / 3},
 	{Number: 12, Text: "transitions while 1,000,000 instances wait, to few", Suite: "saga-waiting", Row: amongMany, With: amongFew, AtLeast: 0.9},
 	{Number: 12, Text: "an engine while 1,000,000 instances wait, statements per second", Suite: "saga-waiting", Row: amongMany,
 		Figure: figureStatements, AtMost: 10},

@@ -75,6 +75,10 @@
 // dead-lettered, the key continues with the queued messages, unless Config.OnDead is HoldKey. The states of a message are drawn
 // in docs/architecture.md.
 //
+// Parked messages and held keys are read in the order in which they are due, from the first on that the last read found: in databases that
+// keep removed rows while a transaction is open, a read from the beginning would look up all of them. It happens every two seconds, and
+// with new leases. A message that is parked in a transaction that is open for more than a second, or is written by hand, may be found only then.
+//
 // Up to Config.MaxHeldKeys held keys are kept in memory, and a process that leases partitions learns of no more. If more are held, each
 // fetch looks up the keys of its messages.
 //

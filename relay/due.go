@@ -103,6 +103,37 @@ const (
 	dueRunLength = 64
 )
 
+// fullDueEvery is how often parked messages are read from the first on. What becomes visible before the place where the other reads
+// begin (see store.DueResult.From) is delivered that much later, at most, and up to PollMax for the next read.
+const fullDueEvery = 2 * time.Second
+
+// dueFrom is where the next read of parked messages begins.
+type dueFrom struct {
+	at     time.Time // of the last result, on the database's clock
+	leases map[store.LeaseRef]bool
+	full   time.Time // when the last read from the first on began
+}
+
+// request returns the From of a request.
+func (d *dueFrom) request(leases []store.LeaseRef, now time.Time) time.Time {
+	other := func(l store.LeaseRef) bool { return !d.leases[l] }
+	if now.Sub(d.full) >= fullDueEvery || slices.ContainsFunc(leases, other) {
+		return time.Time{}
+	}
+	return d.at
+}
+
+// answered records the result of a read.
+func (d *dueFrom) answered(req *store.DueRequest, res *store.DueResult, began time.Time) {
+	if req.From.IsZero() {
+		d.full = began
+	}
+	d.at, d.leases = res.From, make(map[store.LeaseRef]bool, len(req.Leases))
+	for _, l := range req.Leases {
+		d.leases[l] = true
+	}
+}
+
 // dueRound reads parked messages once and reports whether more are due right now.
 func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	req, parts := r.dueRequest()
@@ -122,6 +153,7 @@ func (r *Relay) dueRound(ctx context.Context) (again bool, err error) {
 	res, err := r.store.Due(bounded, r.cfg.Name, req)
 	r.observeDue(began, res.Runs, err)
 	if err == nil {
+		r.dueFrom.answered(&req, &res, began)
 		var lost []int
 		lost, err = r.findHeld(bounded, lookup, req.Leases, func(yield func(int, string)) {
 			for i := range res.Runs {
@@ -208,6 +240,7 @@ func (r *Relay) dueRequest() (store.DueRequest, []*partition) {
 	}
 	if len(parts) > 0 {
 		r.nextDue = time.Time{} // the poll will say
+		req.From = r.dueFrom.request(req.Leases, now)
 	}
 	return req, parts
 }

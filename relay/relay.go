@@ -112,6 +112,7 @@ type leasing struct {
 type reading struct {
 	nextDue time.Time // when the next parked message is due, zero if that is not known
 	dueFull bool      // parked messages are not read because there is no room
+	dueFrom dueFrom   // where the next read of parked messages begins
 	rounds  uint64    // completed rounds of fetching
 	drains  map[*drain]struct{}
 	taken   bool // a message from the log had a topic that the relay takes

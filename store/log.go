@@ -15,7 +15,8 @@ type Log interface {
 	// lease does not hold, or whose cursor is beyond what the server knows, is returned as lost. The relay "" is a reader
 	// without leases; none of its partitions is ever lost. It is not called for a consumer.
 	Fetch(ctx context.Context, relay string, req FetchRequest) ([]Batch, error)
-	// Due returns parked messages that are due, oldest due first, and operators' decisions that are waiting to be applied.
+	// Due returns parked messages that are due, oldest due first, and operators' decisions that are waiting to be applied. Where removed
+	// rows stay in an index until no transaction can see them, it begins at DueRequest.From.
 	// Partitions whose lease does not hold are reported in Lost; nothing is returned for them.
 	Due(ctx context.Context, relay string, req DueRequest) (DueResult, error)
 	// FindHeld says which of keys are held for a relay. A relay keeps up to MaxHeldKeys held keys in memory, not counting those that it

@@ -15,7 +15,14 @@ type DueRequest struct {
 	// returned.
 	BusyKeys      []string
 	BusySequences []int64
+	// From is that of an earlier result for these leases: what became due before it need not be returned, so that a store need not pass
+	// over what was removed since. The zero time asks for everything.
+	From time.Time
 }
+
+// DueLag is how far From stays behind the clock: what is parked to be due at once, in a transaction that ends within this time, is not
+// before it.
+const DueLag = time.Second
 
 // DueResult is what Due found.
 type DueResult struct {
@@ -29,6 +36,11 @@ type DueResult struct {
 	Decisions []Decision
 	// Lost are partitions whose lease does not hold.
 	Lost []int
+	// From is a time on the database's clock, at least DueLag ago. Of the parked messages and held keys that were to be returned or are
+	// busy, none is due before it. Others can still become visible that are: parked in a transaction that was left open for longer, moved
+	// from other partitions, or written by hand. So ask for everything from time to time. It is the zero time if the store has no use for
+	// it.
+	From time.Time
 }
 
 // ParkedRun is a unit of parked work: the parked messages of one held key in order, or one message that waits independently.

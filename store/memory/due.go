@@ -64,6 +64,7 @@ func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (sto
 				held = append(held, l.Partition)
 			}
 		}
+		out.From = r.dueFrom(held, req.From, at)
 		work, next := r.due(held, req, at)
 		out.Next, out.Decisions = next, db.openDecisions(name, held)
 		room := stored.Budget{Left: req.MaxBytes}
@@ -88,6 +89,9 @@ func (r *relayState) due(partitions []int, req store.DueRequest, at time.Time) (
 		due := 0
 		for _, row := range r.parked[partition].due {
 			when, seq, key := row.due()
+			if when.Before(req.From) { // those of other stores are gone, and this one shows what a relay makes of it
+				continue
+			}
 			if busyKeys[key] || key == "" && busySequences[seq] {
 				continue
 			}
@@ -105,6 +109,24 @@ func (r *relayState) due(partitions []int, req store.DueRequest, at time.Time) (
 	}
 	slices.SortFunc(work, func(a, b dueWork) int { return compareDue(a.row, b.row) })
 	return work, next
+}
+
+// dueFrom returns the From of a result.
+func (r *relayState) dueFrom(partitions []int, from, at time.Time) time.Time {
+	first := at.Add(-store.DueLag)
+	for _, partition := range partitions {
+		for _, row := range r.parked[partition].due {
+			when, _, _ := row.due()
+			if when.Before(from) {
+				continue
+			}
+			if when.Before(first) {
+				first = when
+			}
+			break
+		}
+	}
+	return first
 }
 
 func setOf[T comparable](list []T) map[T]bool {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/store"
@@ -14,11 +16,12 @@ import (
 
 const (
 	// dueSQL lists the earliest work of a partition, due or not: held keys, and parked messages with their own due time. Each
-	// part reads only from the front of an index. ?1 relay, ?2 partition, ?3 and ?4 limits.
+	// part reads only from one place of an index on, ?5: entries before it can be those of removed rows, which the server keeps while a
+	// transaction is open. ?1 relay, ?2 partition, ?3 and ?4 limits.
 	dueSQL = `(SELECT due_at, partition_id, message_key, seq, 0 FROM {prefix}held
-			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at LIMIT ?3)
+			WHERE relay = ?1 AND partition_id = ?2 AND due_at >= ?5 ORDER BY due_at LIMIT ?3)
 		UNION ALL (SELECT due_at, partition_id, '', seq, 0 FROM {prefix}parked
-			WHERE relay = ?1 AND partition_id = ?2 AND due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?4)`
+			WHERE relay = ?1 AND partition_id = ?2 AND due_at >= ?5 ORDER BY due_at, seq LIMIT ?4)`
 	dueClockSQL = `SELECT {now}, -1, '', 0, 1`
 	// dueLeasesSQL lists which of the leases %s are valid; dueDecisionsSQL has a row if a decision is to be applied.
 	dueLeasesSQL = `(SELECT 0, partition_id, '', 0, 2 FROM {prefix}cursors
@@ -54,7 +57,7 @@ func (s *Store) due(ctx context.Context, name string, req store.DueRequest) (out
 	if err != nil {
 		return out, err
 	}
-	out.Lost = ahead.lost(req)
+	out.Lost, out.From = ahead.lost(req), time.UnixMicro(ahead.from).UTC()
 	if ahead.decisions {
 		held := slices.Sorted(maps.Keys(ahead.holds))
 		if out.Decisions, err = t.decisions(ctx, openDecisionsSQL, name, held); err != nil {
@@ -80,6 +83,7 @@ func (s *Store) due(ctx context.Context, name string, req store.DueRequest) (out
 // agenda lists the next work in order.
 type agenda struct {
 	now       int64
+	from      int64 // nothing that was read is due before it; see store.DueResult
 	work      []work
 	holds     map[int]bool // partitions whose leases are valid
 	decisions bool         // the relay has open decisions
@@ -98,7 +102,10 @@ func (a agenda) lost(req store.DueRequest) (out []int) {
 // ahead reads enough to fill the request and to know when the next work is due.
 func (t txn) ahead(ctx context.Context, name string, req store.DueRequest) (out agenda, err error) {
 	busyKeys, busySequences := set(req.BusyKeys), set(req.BusySequences)
-	parts := []string{dueClockSQL}
+	parts, from, first := []string{dueClockSQL}, int64(0), int64(math.MaxInt64)
+	if !req.From.IsZero() {
+		from = req.From.UnixMicro()
+	}
 	terms := make([]string, len(req.Leases))
 	for i, l := range req.Leases {
 		terms[i] = render(leaseTerm, []any{l.Partition, l.Token})
@@ -108,7 +115,7 @@ func (t txn) ahead(ctx context.Context, name string, req store.DueRequest) (out 
 			render(dueDecisionsSQL, []any{name}))
 	}
 	for _, l := range req.Leases {
-		parts = append(parts, render(dueSQL, []any{name, l.Partition, req.Runs + 1 + len(busyKeys), req.Runs + 1 + len(busySequences)}))
+		parts = append(parts, render(dueSQL, []any{name, l.Partition, req.Runs + 1 + len(busyKeys), req.Runs + 1 + len(busySequences), from}))
 	}
 	out.holds = make(map[int]bool)
 	err = t.each(ctx, strings.Join(parts, ` UNION ALL `), nil, func(rows *sql.Rows) error {
@@ -124,11 +131,14 @@ func (t txn) ahead(ctx context.Context, name string, req store.DueRequest) (out 
 			out.holds[w.partition] = true
 		case kind == 3:
 			out.decisions = true
-		case w.key != "" && !busyKeys[w.key] || w.key == "" && !busySequences[w.seq]:
-			out.work = append(out.work, w)
+		default:
+			if first = min(first, w.due); w.key != "" && !busyKeys[w.key] || w.key == "" && !busySequences[w.seq] {
+				out.work = append(out.work, w)
+			}
 		}
 		return nil
 	})
+	out.from = min(first, out.now-store.DueLag.Microseconds())
 	out.work = slices.DeleteFunc(out.work, func(w work) bool { return !out.holds[w.partition] })
 	slices.SortFunc(out.work, func(a, b work) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 	return out, err

@@ -118,21 +118,34 @@ func readParkedState(rows pgx.Rows, of func(partition int) *store.ParkedState) e
 }
 
 // dueSQL: $1 relay, $2 partitions and $3 tokens of leases (only leases that hold count), $4 busy keys, $5 busy sequences, $6 the
-// number of runs wanted plus one, $7 length of a run. The first row has partition -1 and no key; its due_at is the next time at
-// which something becomes due. Every run begins with a row of its own (ord 0, no message), so that an empty run is visible.
+// number of runs wanted plus one, $7 length of a run, $8 From of the request or null, $9 store.DueLag in microseconds. The first row has
+// partition -1 and no key; its due_at is the next time at which something becomes due, and its message_time the From of the result. Every
+// run begins with a row of its own (ord 0, no message), so that an empty run is visible.
+//
+// While a transaction is open, the index entries of rows that were removed since it began stay, and a scan looks up each of them. So one
+// scan goes over them, from $8 on, to the first row that is still there, and the other begins at that.
 const dueSQL = `
 with clock as materialized (select clock_timestamp() as now), holding as materialized (
 	select coalesce(array_agg(h.partition::int2), '{}') as partitions from (` + holdingSQL + `) as h
+), began as materialized (
+	select least(now - $9::float8 * interval '1 microsecond',
+		(select min(next_attempt_at) from {held} where relay = $1::text and partition = any((select partitions from holding)::int2[])
+			and next_attempt_at >= coalesce($8::timestamptz, '-infinity')),
+		(select min(due_at) from {parked} where relay = $1::text and partition = any((select partitions from holding)::int2[])
+			and due_at >= coalesce($8::timestamptz, '-infinity'))) as at
+	from clock
 ), due as materialized (
 	select d.*, row_number() over (order by d.at, d.seq) as run from (
-		select h.* from clock cross join lateral (
+		select h.* from clock cross join began cross join lateral (
 			select partition, seq, key, true as whole, next_attempt_at as at from {held}
-			where relay = $1::text and partition = any((select partitions from holding)::int2[]) and next_attempt_at <= now and key <> all($4::text[])
+			where relay = $1::text and partition = any((select partitions from holding)::int2[]) and next_attempt_at >= began.at
+				and next_attempt_at <= now and key <> all($4::text[])
 			order by next_attempt_at, seq limit $6::int8) as h
 		union all
-		select p.* from clock cross join lateral (
+		select p.* from clock cross join began cross join lateral (
 			select partition, seq, '', false, due_at from {parked}
-			where relay = $1::text and partition = any((select partitions from holding)::int2[]) and due_at <= now and seq <> all($5::int8[])
+			where relay = $1::text and partition = any((select partitions from holding)::int2[]) and due_at >= began.at
+				and due_at <= now and seq <> all($5::int8[])
 			order by due_at, seq limit $6::int8) as p
 	) as d order by d.at, d.seq limit $6::int8
 )
@@ -141,7 +154,7 @@ select 0::int8 as run, 0::int2 as ord, -1::int2 as partition, ''::text as held, 
 			and next_attempt_at > now),
 		(select min(due_at) from {parked} where relay = $1::text and partition = any((select partitions from holding)::int2[]) and due_at > now)) as due_at,
 	now as parked_at, 0::int4 as redrives, null::int8 as seq, null::text as id, null::text as topic, null::text as key, null::text as type,
-	null::text as source, null::text as subject, null::text as tenant, null::timestamptz as message_time,
+	null::text as source, null::text as subject, null::text as tenant, (select at from began) as message_time,
 	null::int4 as schema_version, null::int8 as aggregate_version, null::text as content_type, null::jsonb as headers,
 	null::text as correlation_id, null::text as causation_id, null::bytea as payload, null::timestamptz as available_at,
 	null::timestamptz as created_at
@@ -166,11 +179,11 @@ func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (sto
 	if _, err := s.open(ctx); err != nil {
 		return store.DueResult{}, err
 	}
-	partitions, tokens := leaseArgs(req.Leases)
+	args := dueArgs(name, req)
 	results, err := implicit(ctx, s.pool, planSQL, func(b *pgx.Batch) {
-		b.Queue(s.sql.holding, name, partitions, tokens)
-		b.Queue(s.sql.openDecisions, name, partitions, tokens)
-		b.Queue(s.sql.due, name, partitions, tokens, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs)+1, int64(req.RunLength))
+		b.Queue(s.sql.holding, args[:3]...)
+		b.Queue(s.sql.openDecisions, args[:3]...)
+		b.Queue(s.sql.due, args...)
 	})
 	if err != nil {
 		return store.DueResult{}, translate("due", err)
@@ -180,6 +193,13 @@ func (s *Store) Due(ctx context.Context, name string, req store.DueRequest) (sto
 		err = closeErr
 	}
 	return out, translate("due", err)
+}
+
+// dueArgs returns the parameters of dueSQL. The first three are those of a statement about the leases.
+func dueArgs(name string, req store.DueRequest) []any {
+	partitions, tokens := leaseArgs(req.Leases)
+	return []any{name, partitions, tokens, list(req.BusyKeys), list(req.BusySequences), int64(req.Runs) + 1, int64(req.RunLength),
+		orNull(req.From), store.DueLag.Microseconds()}
 }
 
 func readDue(results pgx.BatchResults, req store.DueRequest) (store.DueResult, error) {
@@ -216,7 +236,10 @@ type dueReader struct {
 	open bool
 }
 
-const dueMessage = 9 // the column of dueSQL where the message begins
+const (
+	dueMessage = 9              // the column of dueSQL where the message begins
+	dueFrom    = dueMessage + 8 // message_time
+)
 
 func (r *dueReader) read() error {
 	d := r.decoder
@@ -256,6 +279,9 @@ func (r *dueReader) read() error {
 
 func (r *dueReader) header() (err error) {
 	if r.now, err = r.decoder.time(7); err != nil {
+		return err
+	}
+	if r.out.From, err = r.decoder.time(dueFrom); err != nil {
 		return err
 	}
 	next, err := r.decoder.time(6)

@@ -19,6 +19,7 @@ var dueTests = []test{
 	{name: "HeldKeyWithoutMessagesIsAnEmptyRun", run: emptyRun},
 	{name: "NextSaysWhenMoreIsDue", run: nextSaysWhen},
 	{name: "OnlyTheAskedPartitionsAreDue", run: dueOfPartitions},
+	{name: "FromLeavesOutNothingThatWaits", run: fromLeavesOutNothing},
 	{name: "LongQueueOfAHeldKeyIsWorkedOffInOrder", run: longHeldQueue},
 }
 
@@ -242,4 +243,41 @@ func longHeldQueue(e *env) {
 		w.settle(st)
 	}
 	e.wantIDs("delivered", got, want)
+}
+
+// fromLeavesOutNothing: a read that begins where the last one says finds what the last one has found or left out because it was busy,
+// and what is parked since.
+func fromLeavesOutNothing(e *env) {
+	w := e.worker("r", "a")
+	from := w.due().From // nothing is parked
+	parked := w.parkEach(0, 0, time.Hour)
+	head := w.hold("order/1", 1, 0)[0]
+	busy := w.hold("order/2", 1, 0)[0]
+	req := store.DueRequest{Runs: 10, RunLength: 10, MaxBytes: 1 << 20, From: from}
+	wantDue := func(what string, entries ...store.Entry) store.DueResult {
+		e.t.Helper()
+		due := w.dueOf(req)
+		var got []string
+		for _, run := range due.Runs {
+			got = append(got, recordIDs(run.Entries)...)
+		}
+		e.wantSet(what, got, recordIDs(entries))
+		if due.Next < 50*time.Minute || due.Next > time.Hour {
+			e.t.Errorf("%s: a message is parked for an hour, next is %s", what, due.Next)
+		}
+		return due
+	}
+	wantDue("due from where nothing was parked", parked[0], parked[1], head, busy)
+	req.BusyKeys, req.BusySequences = []string{"order/2"}, []int64{parked[0].Message.Sequence}
+	for range 3 {
+		req.From = wantDue("due apart from what is busy", parked[1], head).From
+	}
+	req.BusyKeys, req.BusySequences = nil, nil
+	req.From = wantDue("due when it is not busy any more", parked[0], parked[1], head, busy).From
+	w.settle(store.Settlement{Partition: postrider.PartitionOf("", parked[0].Message.ID, e.partitions), Removed: []int64{parked[0].Message.Sequence}})
+	req.From = wantDue("due when the first is removed", parked[1], head, busy).From
+	again := w.parkEach(0)[0]
+	req.From = wantDue("due when another is parked", parked[1], head, busy, again).From
+	e.must(e.retry("r", "order/1"), "retry")
+	req.From = wantDue("due when an operator has decided", parked[1], head, busy, again).From
 }
