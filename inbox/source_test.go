@@ -218,9 +218,9 @@ func TestGateAfterAnOutbox(t *testing.T) {
 	})
 }
 
-// TestSlowMessageBehindAGate: a message on which the consumer works for long has passed the gate of the relay that reads the outbox. It keeps
+// TestSlowMessageAfterAGate: a message on which the consumer works for long has passed the gate of the relay that reads the outbox. It keeps
 // no others back.
-func TestSlowMessageBehindAGate(t *testing.T) {
+func TestSlowMessageAfterAGate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o, g := newOutboxes(t, memory.Config{}, memory.Config{}), &gate{}
