@@ -215,7 +215,9 @@ func (r *logRun[Tx]) pass(ctx context.Context, session *logSession, reader postr
 	for {
 		session.wait(ctx, readAhead*r.src.c.cfg.MaxInFlight)
 		limit, bytes := r.src.share()
+		quiet := time.AfterFunc(quietFor, func() { r.src.readable(r.part.Name) })
 		deliveries, err := reader.Read(ctx, limit, bytes)
+		quiet.Stop()
 		if err != nil {
 			return read, err
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -20,23 +21,28 @@ const (
 	sourceRetryMax = 5 * time.Second
 )
 
+// quietFor is how long a call that reads waits without an error before the broker counts as available: there may be nothing to read.
+const quietFor = time.Minute
+
 // receiveLoop joins the group and reads until the consumer stops.
 func (c *Consumer[Tx]) receiveLoop() error {
-	failures := 0
+	var failures atomic.Int64
+	available := func() {
+		c.connected.Store(true)
+		if failures.Swap(0) > 0 {
+			c.cfg.Logger.Info("the broker is available again", "consumer", c.cfg.Name)
+		}
+	}
 	for c.life.Err() == nil {
 		var err error
 		if c.subscription == nil {
 			err = c.subscribe()
 		} else {
-			err = c.receive()
+			err = c.receive(available)
 		}
 		switch {
 		case err == nil:
-			c.connected.Store(c.subscription != nil)
-			if failures > 0 {
-				c.cfg.Logger.Info("the broker is available again", "consumer", c.cfg.Name)
-			}
-			failures = 0
+			available()
 			continue
 		case c.life.Err() != nil:
 			return nil
@@ -46,10 +52,11 @@ func (c *Consumer[Tx]) receiveLoop() error {
 			return fmt.Errorf("consumer %s: subscribe: %w", c.cfg.Name, err)
 		}
 		c.connected.Store(false)
-		if failures++; failures == 1 {
+		n := int(failures.Add(1))
+		if n == 1 {
 			c.cfg.Logger.Warn("consumer cannot read from the broker and keeps trying", "consumer", c.cfg.Name, "error", err)
 		}
-		attempt.Sleep(c.life, attempt.Backoff(sourceRetryMin, sourceRetryMax, failures))
+		attempt.Sleep(c.life, attempt.Backoff(sourceRetryMin, sourceRetryMax, n))
 	}
 	return nil
 }
@@ -71,13 +78,15 @@ func (c *Consumer[Tx]) subscribe() error {
 	return nil
 }
 
-// receive reads once there is capacity.
-func (c *Consumer[Tx]) receive() error {
+// receive reads once there is capacity. It calls available if the broker seems to be, and has nothing to read.
+func (c *Consumer[Tx]) receive(available func()) error {
 	limit := c.awaitRoom()
 	if limit == 0 {
 		return nil
 	}
+	quiet := time.AfterFunc(quietFor, available)
 	deliveries, err := c.subscription.Receive(c.life, limit)
+	quiet.Stop()
 	if e, ok := errors.AsType[*postrider.RemovedError](err); ok {
 		c.miss(e)
 		return nil

@@ -74,8 +74,9 @@ func (c *Consumer[Tx]) slowLoop(ctx context.Context) {
 // parkSlow parks the messages of slow keys. A key is slow if it has much in memory, and still has some of that, up to a quarter of what
 // the memory takes, when ParkAfter is over; so others are read at that pace at least. If the database or a gate stops everything, no key
 // is slow. Nor if all workers have something to do: then the handlers are, and reading on does not help. One key that has most of the
-// memory leaves nothing to do for others, however few workers there are. A transaction of several keys that takes long is interrupted if
-// nothing is read, so that those that do not take long go on.
+// memory leaves nothing to do for others, however few workers there are. One message that has most of the memory keeps nothing else back
+// unless nothing is read. A transaction of several keys that takes long is interrupted if nothing is read, so that those that do not take
+// long go on.
 func (c *Consumer[Tx]) parkSlow(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +91,7 @@ func (c *Consumer[Tx]) parkSlow(now time.Time) {
 		}
 		open := c.open(q)
 		switch {
-		case stopped || len(open) < 2 || slices.ContainsFunc(open, func(it *item) bool { return it.stays }) || !c.much(open, c.parts()) || c.idle == 0 && !c.much(open, 2):
+		case stopped || !c.tooMuch(open):
 			q.until = 0
 		case q.until == 0 || open[0].number > q.until:
 			q.until = open[min(len(open), max(c.cfg.MaxInFlight/4, 1))-1].number
@@ -98,6 +99,15 @@ func (c *Consumer[Tx]) parkSlow(now time.Time) {
 			c.parkQueue(q, len(open), now)
 		}
 	}
+}
+
+// tooMuch reports whether the messages of a queue take so much of the memory that they are not left in it for long.
+func (c *Consumer[Tx]) tooMuch(open []*item) bool {
+	parts := c.parts()
+	if len(open) < 2 || c.idle == 0 {
+		parts = 2
+	}
+	return c.much(open, parts) && (len(open) > 1 || len(open) == 1 && !c.hasRoom()) && !slices.ContainsFunc(open, func(it *item) bool { return it.stays })
 }
 
 // open returns the messages of a queue that are not settled, in order.

@@ -125,3 +125,48 @@ func TestParkedMessagesDoNotReachTheGate(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowMessageThatFillsTheMemory: it is parked, although nothing of its key waits for it, since nothing else would be read.
+func TestSlowMessageThatFillsTheMemory(t *testing.T) {
+	t.Parallel()
+	for _, workers := range []int{1, 4} {
+		t.Run(fmt.Sprint("workers ", workers), func(t *testing.T) {
+			t.Parallel()
+			inEachWay(t, func(t *testing.T, source memorybroker.SubscriberConfig, batch int) {
+				w := newSlowWorld(t, func(ctx context.Context, m *postrider.Message) error {
+					if m.Key == "slow" {
+						return wait(ctx, 30*time.Second)
+					}
+					return nil
+				})
+				c, log := run(t, w.store, w.b, source, inbox.ConsumerConfig{MaxInFlightBytes: 10_000, Concurrency: workers, Batch: batch}, w.handle)
+				slow := w.publish("slow", &postrider.Message{Payload: make([]byte, 8_000)})
+				time.Sleep(time.Second)
+				others := w.send("other", 100)
+				time.Sleep(20 * time.Second)
+				w.want("other", others)
+				time.Sleep(time.Minute)
+				w.want("slow", []string{slow})
+				if st := c.Stats(); st.Parked != 1 || st.Failed != 0 {
+					t.Errorf("stats: %+v\n%s", st, log)
+				}
+			})
+		})
+	}
+}
+
+// TestSlowMessagesOfManyKeys: large messages that take long are not interrupted for the little that a worker more could do.
+func TestSlowMessagesOfManyKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newSlowWorld(t, func(ctx context.Context, _ *postrider.Message) error { return wait(ctx, 20*time.Second) })
+		c, log := run(t, w.store, w.b, slowLog, inbox.ConsumerConfig{MaxInFlightBytes: 10_000, Batch: 1}, w.handle)
+		for i := range 20 {
+			w.publish(fmt.Sprint(i), &postrider.Message{Payload: make([]byte, 1_000)})
+		}
+		time.Sleep(10 * time.Minute)
+		if st := c.Stats(); st.Applied != 20 || st.Parked != 0 {
+			t.Errorf("stats: %+v\n%s", st, log)
+		}
+	})
+}

@@ -218,6 +218,24 @@ func TestGateAfterAnOutbox(t *testing.T) {
 	})
 }
 
+// TestSlowMessageAfterAGate: a message on which the consumer works for long has passed the gate of the relay that reads the outbox. It keeps
+// no others back.
+func TestSlowMessageAfterAGate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, g := newOutboxes(t, memory.Config{}, memory.Config{}), &gate{}
+		g.free.Store(1)
+		released := make(chan struct{})
+		o.commit("hang/1", "hang/2", "a/1", "a/2")
+		o.consume(relay.Config{Gate: g}, inbox.ConsumerConfig{}, released)
+		time.Sleep(30 * time.Second)
+		o.wantInOrder("a", 2)
+		close(released)
+		time.Sleep(time.Minute)
+		o.wantInOrder("hang", 2)
+	})
+}
+
 // TestLeaseLostWithASlowMessage: the outbox's database is away for so long that the lease ends, while a handler hangs. Then all is read and
 // handed over again, and has its effect once.
 func TestLeaseLostWithASlowMessage(t *testing.T) {

@@ -175,9 +175,12 @@ func (r *Relay) rollback(ctx context.Context, tx transaction) {
 func (r *Relay) notBegun(p *partition, batch []*item, err error, probe bool) {
 	r.mu.Lock()
 	defer r.wakeAndUnlock()
-	if p.ctx.Err() == nil {
+	probe = probe && r.circuit.probes(batch[0].Started)
+	switch {
+	case r.circuit.open() && !probe: // it is late: the database was found to be away meanwhile
+	case p.ctx.Err() == nil:
 		r.tripped(fmt.Sprintf("begin a transaction: %v", err), 0)
-	} else if probe && r.circuit.probes(batch[0].Started) {
+	case probe:
 		r.circuit.abandoned()
 	}
 	r.sched.Undone(batch, 0, nil)

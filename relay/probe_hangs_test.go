@@ -193,3 +193,55 @@ func TestLateProbeIsNotTheProbe(t *testing.T) {
 		}
 	})
 }
+
+// TestLateBeginIsNotTheProbe: a transaction that probed is not begun after all, when another one probes. There is still one probe at a time.
+func TestLateBeginIsNotTheProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var counts atomic.Bool
+		var calls, probes, most atomic.Int32
+		release, end := make(chan struct{}), make(chan struct{})
+		b := faulty(t, func(op string, done bool) error {
+			if op != "Begin" || done || !counts.Load() {
+				return nil
+			}
+			switch calls.Add(1) {
+			case 1:
+				return errBoom
+			case 2:
+				<-release
+				return errBoom
+			}
+			most.Store(max(most.Load(), probes.Add(1)))
+			defer probes.Add(-1)
+			<-end
+			return errBoom
+		})
+		r := b.relay(relay.Config{AttemptTimeout: time.Second})
+		if err := relay.HandleTxFunc(r, "t", func(context.Context, *memory.Tx, *postrider.Message) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(b.msg(keysIn(0, 1)[0]))
+		counts.Store(true)
+		b.start(r)
+		t.Cleanup(func() { counts.Store(false); close(end) })
+		pass(time.Second)
+		counts.Store(false)
+		b.publish(b.msg(keysIn(1, 1)[0]), b.msg(keysIn(2, 1)[0]), b.msg(keysIn(3, 1)[0]))
+		counts.Store(true)
+		for range 60 {
+			pass(time.Second / 2)
+			if probes.Load() == 1 {
+				break
+			}
+		}
+		if probes.Load() != 1 || calls.Load() != 3 {
+			t.Fatalf("%d transactions, %d probes; want another probe while the first hangs", calls.Load(), probes.Load())
+		}
+		close(release)
+		pass(3 * time.Second)
+		if n := most.Load(); n != 1 {
+			t.Errorf("%d transactions probe at the same time", n)
+		}
+	})
+}

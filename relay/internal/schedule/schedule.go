@@ -97,10 +97,11 @@ func (s *Schedule[M]) HeldKeys() int { return s.heldKeys }
 // Calls is the number of calls that have not returned.
 func (s *Schedule[M]) Calls() int { return len(s.batches) }
 
-// CallsAfter is the number of them that began after a time.
+// CallsAfter is the number of them that began after a time, without those that are unfinished: they have passed everything that calls wait
+// for.
 func (s *Schedule[M]) CallsAfter(t time.Time) (n int) {
 	for it := range s.batches {
-		if it.Started.After(t) {
+		if !it.Unfinished && it.Started.After(t) {
 			n++
 		}
 	}
