@@ -74,18 +74,12 @@ func (b *bundle) provoked(t *testing.T, check, target string) {
 	b.gone(t, check, target)
 }
 
-// about says whether a finding is about target, and not about a process whose number begins with that of target.
-func about(f doctor.Finding, target string) bool {
-	_, rest, found := strings.Cut(f.Target, target)
-	return found && (rest == "" || rest[0] < '0' || rest[0] > '9')
-}
-
 // finding waits for a finding about target, and checks that it says everything.
 func (b *bundle) finding(t *testing.T, check, target string) (found doctor.Finding) {
 	t.Helper()
 	eventually(t, func() bool {
 		for _, f := range b.examine(t, check).Findings {
-			if about(f, target) {
+			if about(f.Target, target) {
 				found = f
 				return true
 			}
@@ -103,7 +97,7 @@ func (b *bundle) gone(t *testing.T, check, target string) {
 	eventually(t, func() bool {
 		r := b.examine(t, check)
 		for _, f := range r.Findings {
-			if about(f, target) {
+			if about(f.Target, target) {
 				return false
 			}
 		}

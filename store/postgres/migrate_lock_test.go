@@ -25,6 +25,12 @@ import (
 // cloned from one template have the same numbers for their tables.
 const locksHere = "database = (select oid from pg_database where datname = current_database())"
 
+// about says whether a finding's target is the given one, and not a process whose number begins with it.
+func about(found, target string) bool {
+	_, rest, ok := strings.Cut(found, target)
+	return ok && (rest == "" || rest[0] < '0' || rest[0] > '9')
+}
+
 // waitsForLockSQL counts the migrations that wait for the lock of table $1.
 const waitsForLockSQL = `select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid
 	where l.relation = $1::text::regclass and not l.granted and a.query like 'lock table %' and l.` + locksHere
@@ -55,8 +61,8 @@ func (b *bundle) migrating(t *testing.T, config postgres.Config, table string) *
 // tried reports whether an attempt has failed.
 func (m *migrating) tried() bool { return m.log.has("tries again") }
 
-// giveUp ends the migration after an attempt that failed, and returns its error.
-func (m *migrating) giveUp(t *testing.T) error {
+// stop ends the migration after an attempt that failed, and returns its error.
+func (m *migrating) stop(t *testing.T) error {
 	t.Helper()
 	eventually(t, m.tried, "no attempt fails")
 	m.cancel()
@@ -107,7 +113,7 @@ func TestMigrateDoesNotStopPublishers(t *testing.T) {
 		}
 		b.exec(t, insert, fmt.Sprint(published))
 	}
-	checkInUse(t, m.giveUp(t), pid, "parked")
+	checkInUse(t, m.stop(t), pid, "parked")
 	end()
 	migrate(postgres.Latest)
 	b.Store = open(t, b.pool, b.config)
@@ -124,7 +130,7 @@ func TestMigrateWaitsForPublishers(t *testing.T) {
 	pid, end := b.session(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'open', 't', 't')", b.table("log")))
 	m := b.migrating(t, b.config.Impatient(500*time.Millisecond, 100*time.Millisecond), "log")
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'waits', 't', 't')", b.table("log"))) // without a limit of its own, and the other transaction stays open
-	checkInUse(t, m.giveUp(t), pid, "log")
+	checkInUse(t, m.stop(t), pid, "log")
 
 	m = b.migrating(t, b.config.Impatient(10*time.Minute, 0), "log")
 	end()
