@@ -21,10 +21,6 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
-// locksHere are the locks of this database, as a condition of a query of pg_locks, which lists those of the whole server. Databases that are
-// cloned from one template have the same numbers for their tables.
-const locksHere = "database = (select oid from pg_database where datname = current_database())"
-
 // about says whether a finding's target is the given one, and not a process whose number begins with it.
 func about(found, target string) bool {
 	_, rest, ok := strings.Cut(found, target)

@@ -51,6 +51,10 @@ func (b *bundle) until(t *testing.T, sql string, args ...any) {
 	}
 }
 
+// locksHere are the locks of this database, as a condition of a query of pg_locks, which lists those of the whole server. Databases that are
+// cloned from one template have the same numbers for their tables.
+const locksHere = "database = (select oid from pg_database where datname = current_database())"
+
 // lockedSQL reports whether a session of the application $2 has the lock of a listener to the outbox $1.
 const lockedSQL = `select exists (select from pg_locks l join pg_stat_activity a using (pid)
 	where l.locktype = 'advisory' and l.objsubid = 2 and a.application_name = $2
