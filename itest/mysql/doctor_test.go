@@ -4,6 +4,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"flag"
 	"fmt"
 	"os"
@@ -43,13 +44,19 @@ func result(t *testing.T, s *mysqlstore.Store, check string) doctor.Result {
 	return doctor.Result{}
 }
 
+// about says whether a finding is about target, and not about a thread whose number begins with that of target.
+func about(f doctor.Finding, target string) bool {
+	_, rest, found := strings.Cut(f.Target, target)
+	return found && (rest == "" || rest[0] < '0' || rest[0] > '9')
+}
+
 // found waits for a finding about target.
 func found(t *testing.T, s *mysqlstore.Store, check, target string) doctor.Finding {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		r := result(t, s, check)
 		for _, f := range r.Findings {
-			if strings.Contains(f.Target, target) {
+			if about(f, target) {
 				return f
 			}
 		}
@@ -64,7 +71,7 @@ func gone(t *testing.T, s *mysqlstore.Store, check, target string) {
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		still := false
 		for _, f := range result(t, s, check).Findings {
-			still = still || strings.Contains(f.Target, target)
+			still = still || about(f, target)
 		}
 		if !still {
 			return
@@ -106,27 +113,32 @@ func TestDoctorFindsAnOldTransaction(t *testing.T) {
 	d := newDatabase(t)
 	db := d.migrated(t, nil, mysqlstore.Config{})
 	s := newStore(t, d.open(t, map[string]string{"timestamp": fmt.Sprint(time.Now().Add(2 * time.Hour).Unix())}), mysqlstore.Config{})
-	conn, err := db.Conn(t.Context())
-	must(t, err)
-	defer conn.Close()
-	var id int64
-	must(t, conn.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
-	for _, statement := range []string{"BEGIN", "UPDATE postrider_meta SET value = value + 1 WHERE name = 'partitions'"} {
-		_, err := conn.ExecContext(t.Context(), statement)
+	session := func(first string) (conn *sql.Conn, thread string) {
+		conn, err := db.Conn(t.Context())
 		must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		var id int64
+		must(t, conn.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
+		_, err = conn.ExecContext(t.Context(), first)
+		must(t, err)
+		return conn, fmt.Sprintf("thread %d", id)
 	}
-	thread := fmt.Sprintf("thread %d", id)
+	const change = "UPDATE postrider_meta SET value = value + %d WHERE name = 'partitions'"
+	conn, thread := session("BEGIN")
+	_, err := conn.ExecContext(t.Context(), fmt.Sprintf(change, 1))
+	must(t, err)
 	if f := found(t, s, "db.old_transaction", thread); f.Level != doctor.Fault {
 		t.Errorf("a transaction of two hours: %+v", f)
 	}
+	waiter, waiting := session("SET SESSION innodb_lock_wait_timeout = 3600")
 	waits := make(chan error, 1)
 	go func() {
-		_, err := db.ExecContext(context.Background(), "UPDATE postrider_meta SET value = value + 0 WHERE name = 'partitions'")
+		_, err := waiter.ExecContext(context.Background(), fmt.Sprintf(change, 0))
 		waits <- err
 	}()
-	var blocked doctor.Finding
-	for blocked.Fix == nil || !strings.Contains(blocked.Evidence, thread) {
-		blocked = found(t, s, "db.blocked", "thread")
+	blocked := found(t, s, "db.blocked", waiting)
+	if blocked.Evidence != thread+" holds the lock" || blocked.Fix == nil {
+		t.Fatalf("a statement that waits for %s: %+v", thread, blocked)
 	}
 	exec(t, db, strings.TrimSuffix(blocked.Fix[0].Command, ";"))
 	must(t, <-waits)

@@ -174,7 +174,7 @@ func TestPublishersWaitForTheStep(t *testing.T) {
 func (b *bundle) awaitWaiters(t *testing.T, n int) {
 	t.Helper()
 	for {
-		waiting := one[int](t, b.pool, "select count(*)::int4 from pg_locks where relation = $1::text::regclass and not granted", b.table("log"))
+		waiting := one[int](t, b.pool, "select count(*)::int4 from pg_locks where relation = $1::text::regclass and not granted and "+locksHere, b.table("log"))
 		if waiting == n {
 			return
 		}

@@ -79,7 +79,7 @@ func (b *bundle) finding(t *testing.T, check, target string) (found doctor.Findi
 	t.Helper()
 	eventually(t, func() bool {
 		for _, f := range b.examine(t, check).Findings {
-			if strings.Contains(f.Target, target) {
+			if about(f.Target, target) {
 				found = f
 				return true
 			}
@@ -97,7 +97,7 @@ func (b *bundle) gone(t *testing.T, check, target string) {
 	eventually(t, func() bool {
 		r := b.examine(t, check)
 		for _, f := range r.Findings {
-			if strings.Contains(f.Target, target) {
+			if about(f.Target, target) {
 				return false
 			}
 		}

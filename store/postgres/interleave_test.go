@@ -82,7 +82,7 @@ func whileLocked[T any](t *testing.T, b *bundle, first pgx.Tx, second func() (T,
 		done <- result{v, err}
 	}()
 	pid := one[int](t, first, "select pg_backend_pid()")
-	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
 	for !one[bool](t, b.pool, "select exists (select 1 from pg_stat_activity where $1::int4 = any(pg_blocking_pids(pid)))", pid) {
 		select {

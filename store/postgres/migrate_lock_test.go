@@ -21,20 +21,48 @@ import (
 	"github.com/postrider/postrider/store/postgres"
 )
 
+// about says whether a finding's target is the given one, and not a process whose number begins with it.
+func about(found, target string) bool {
+	_, rest, ok := strings.Cut(found, target)
+	return ok && (rest == "" || rest[0] < '0' || rest[0] > '9')
+}
+
 // waitsForLockSQL counts the migrations that wait for the lock of table $1.
 const waitsForLockSQL = `select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid
-	where l.relation = $1::text::regclass and not l.granted and a.query like 'lock table %'`
+	where l.relation = $1::text::regclass and not l.granted and a.query like 'lock table %' and l.` + locksHere
 
-// migrating starts a migration to the newest version, waits until it waits for a table, and returns where it ends.
-func (b *bundle) migrating(t *testing.T, config postgres.Config, table string) <-chan error {
+// migrating is a migration to the newest version that does not get its locks, and tries until the test has seen enough.
+type migrating struct {
+	log    logged // has a line once an attempt has failed
+	ended  chan error
+	cancel context.CancelFunc
+}
+
+// migrating starts a migration and waits until it waits for a table.
+func (b *bundle) migrating(t *testing.T, config postgres.Config, table string) *migrating {
 	t.Helper()
-	ended := make(chan error, 1)
+	m := &migrating{ended: make(chan error, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // its deadline counts, not the default
+	t.Cleanup(cancel)
+	m.cancel = cancel
+	config.Logger = slog.New(slog.NewTextHandler(&m.log, nil))
 	go func() {
-		_, err := postgres.Migrate(context.WithoutCancel(t.Context()), b.pool, config, postgres.Latest)
-		ended <- err
+		_, err := postgres.Migrate(ctx, b.pool, config, postgres.Latest)
+		m.ended <- err
 	}()
 	eventually(t, func() bool { return one[int](t, b.pool, waitsForLockSQL, b.table(table)) > 0 }, "the migration does not wait for "+table)
-	return ended
+	return m
+}
+
+// tried reports whether an attempt has failed.
+func (m *migrating) tried() bool { return m.log.has("tries again") }
+
+// stop ends the migration after an attempt that failed, and returns its error.
+func (m *migrating) stop(t *testing.T) error {
+	t.Helper()
+	eventually(t, m.tried, "no attempt fails")
+	m.cancel()
+	return <-m.ended
 }
 
 // session is a transaction that stays open, on a connection with a name.
@@ -63,28 +91,25 @@ func checkInUse(t *testing.T, err error, pid int, table string) {
 	}
 }
 
+const accessExclusiveSQL = "select count(*) from pg_locks where relation = $1::text::regclass and mode = 'AccessExclusiveLock' and " + locksHere
+
 // TestMigrateDoesNotStopPublishers: a transaction that has parked a message stays open. The migration changes that table and the log.
 func TestMigrateDoesNotStopPublishers(t *testing.T) {
 	t.Parallel()
 	b, migrate := older(t, 7)
 	pid, end := b.session(t, fmt.Sprintf("lock table %s in row exclusive mode", b.table("parked"))) // as an insert does
-	ended := b.migrating(t, b.config.Impatient(500*time.Millisecond, 100*time.Millisecond), "parked")
+	m := b.migrating(t, b.config.Impatient(500*time.Millisecond, 100*time.Millisecond), "parked")
 	insert := fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, $1::text, 't', 't')", b.table("log"))
 	published := 0
-	var err error
-	for migrating := true; migrating; {
-		select {
-		case err = <-ended:
-			migrating = false
-		default:
-			published++
-			if n := one[int](t, b.pool, "select count(*) from pg_locks where relation = $1::text::regclass and mode = 'AccessExclusiveLock'", b.table("log")); n > 0 {
-				t.Fatal("the migration holds the log, or waits for it, before it has all other locks")
-			}
-			b.exec(t, insert, fmt.Sprint(published))
+	for tried := false; !tried; {
+		tried = m.tried()
+		published++
+		if n := one[int](t, b.pool, accessExclusiveSQL, b.table("log")); n > 0 {
+			t.Fatal("the migration holds the log, or waits for it, before it has all other locks")
 		}
+		b.exec(t, insert, fmt.Sprint(published))
 	}
-	checkInUse(t, err, pid, "parked")
+	checkInUse(t, m.stop(t), pid, "parked")
 	end()
 	migrate(postgres.Latest)
 	b.Store = open(t, b.pool, b.config)
@@ -99,14 +124,13 @@ func TestMigrateWaitsForPublishers(t *testing.T) {
 	t.Parallel()
 	b, _ := older(t, 7)
 	pid, end := b.session(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'open', 't', 't')", b.table("log")))
-	impatient := b.config.Impatient(500*time.Millisecond, 100*time.Millisecond)
-	ended := b.migrating(t, impatient, "log")
+	m := b.migrating(t, b.config.Impatient(500*time.Millisecond, 100*time.Millisecond), "log")
 	b.exec(t, fmt.Sprintf("insert into %s (partition, id, topic, type) values (0, 'waits', 't', 't')", b.table("log"))) // without a limit of its own, and the other transaction stays open
-	checkInUse(t, <-ended, pid, "log")
+	checkInUse(t, m.stop(t), pid, "log")
 
-	ended = b.migrating(t, b.config.Impatient(10*time.Minute, 0), "log")
+	m = b.migrating(t, b.config.Impatient(10*time.Minute, 0), "log")
 	end()
-	if err := <-ended; err != nil {
+	if err := <-m.ended; err != nil {
 		t.Fatal(err)
 	}
 	patient, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // its deadline counts, not the default

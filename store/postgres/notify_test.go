@@ -51,6 +51,10 @@ func (b *bundle) until(t *testing.T, sql string, args ...any) {
 	}
 }
 
+// locksHere are the locks of this database, as a condition of a query of pg_locks, which lists those of the whole server. Databases that are
+// cloned from one template have the same numbers for their tables.
+const locksHere = "database = (select oid from pg_database where datname = current_database())"
+
 // lockedSQL reports whether a session of the application $2 has the lock of a listener to the outbox $1.
 const lockedSQL = `select exists (select from pg_locks l join pg_stat_activity a using (pid)
 	where l.locktype = 'advisory' and l.objsubid = 2 and a.application_name = $2
@@ -59,8 +63,12 @@ const lockedSQL = `select exists (select from pg_locks l join pg_stat_activity a
 // listener is a process whose connections are named after it. It listens when listener returns.
 func (b *bundle) listener(t *testing.T, name string) (s *postgres.Store, woken <-chan struct{}) {
 	t.Helper()
-	name = b.config.Schema + name
-	s = open(t, newPool(t, withParam(t, b.dsn, "application_name", name), 2), b.config)
+	return b.listenerOn(t, b.config.Schema+name, tracer{t})
+}
+
+func (b *bundle) listenerOn(t *testing.T, name string, by pgx.QueryTracer) (s *postgres.Store, woken <-chan struct{}) {
+	t.Helper()
+	s = open(t, tracedPool(t, withParam(t, b.dsn, "application_name", name), 2, by), b.config)
 	woken, unsubscribe := s.Subscribe(nil)
 	t.Cleanup(unsubscribe)
 	listening(t, s)
@@ -92,6 +100,31 @@ func notified(t *testing.T, publisher interface{ Wake(topics ...string) }, woken
 	}
 }
 
+// asking tells when a process has asked the server who listens.
+type asking struct {
+	tracer
+	asked chan struct{}
+}
+
+func newAsking(t *testing.T) asking { return asking{tracer{t}, make(chan struct{}, 1)} }
+
+type asksKey struct{}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (a asking) TraceQueryStart(ctx context.Context, conn *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(a.tracer.TraceQueryStart(ctx, conn, d), asksKey{}, strings.Contains(d.SQL, "pg_locks"))
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (a asking) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(asksKey{}) == true {
+		select {
+		case a.asked <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // TestNotifications: with defaults, a commit wakes other processes, and again after the listener's connection broke.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
@@ -110,11 +143,12 @@ func TestNotifications(t *testing.T) {
 func TestOwnNotifications(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{NotifyEvery: time.Millisecond})
-	own, wokenOwn := b.listener(t, "own")
+	asks := newAsking(t)
+	own, wokenOwn := b.listenerOn(t, b.config.Schema+"own", asks)
 	heard(t, wokenOwn, "the beginning of listening")
 	own.Wake()
 	heard(t, wokenOwn, "the wake-up within the process")
-	b.until(t, "select exists (select from pg_stat_activity where application_name = $1 and query like '%pg_locks%')", b.config.Schema+"own")
+	heard(t, asks.asked, "the question who listens")
 	quiet := func(what string) {
 		t.Helper()
 		select {
@@ -135,11 +169,10 @@ func TestOwnNotifications(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{})
-	name := b.config.Schema
-	conn := b.rawListener(t)
-	publisher := open(t, newPool(t, withParam(t, dsn(t), "application_name", name), 1), b.config)
+	conn, asks := b.rawListener(t), newAsking(t)
+	publisher := open(t, tracedPool(t, dsn(t), 1, asks), b.config)
 	publisher.Wake()
-	b.until(t, "select exists (select from pg_stat_activity where application_name = $1 and query like '%pg_locks%')", name)
+	heard(t, asks.asked, "the question who listens")
 	publisher.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -239,7 +272,7 @@ func (b *bundle) findsWithoutNotifications(t *testing.T, s *postgres.Store) {
 		heard(t, woken, "a message published in SQL")
 	}
 	ended()
-	if one[bool](t, b.pool, `select exists (select from pg_locks l where l.locktype = 'advisory' and l.objsubid = 2
+	if one[bool](t, b.pool, `select exists (select from pg_locks l where l.locktype = 'advisory' and l.objsubid = 2 and `+locksHere+`
 		and l.classid::int8 = ('x' || substr(md5($1), 17, 8))::bit(32)::int8)`, b.config.Schema+".postrider_") {
 		t.Error("a session has the lock of a listener")
 	}

@@ -79,12 +79,18 @@ func dropTemplates() (err error) {
 // newPool connects to the test server with at most size connections.
 func newPool(t testing.TB, dsn string, size int32) *pgxpool.Pool {
 	t.Helper()
+	return tracedPool(t, dsn, size, tracer{t})
+}
+
+// tracedPool is newPool with a tracer.
+func tracedPool(t testing.TB, dsn string, size int32, by pgx.QueryTracer) *pgxpool.Pool {
+	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.MaxConns = size
-	config.ConnConfig.Tracer = tracer{t}
+	config.ConnConfig.Tracer = by
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
