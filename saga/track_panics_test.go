@@ -19,11 +19,22 @@ import (
 // says why. Another contract tracks the same events, and none is a dead letter.
 func TestContractThatPanics(t *testing.T) {
 	t.Parallel()
-	of := func(name string) func(m *postrider.Message) string {
-		return func(m *postrider.Message) string { return name + " " + m.Headers["postrider-saga"] }
-	}
 	var ids sync.Map // of events whose Instance panics
-	for name, fault := range map[string]func(c *saga.Contract) (why string){
+	for name, fault := range faults(&ids) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { contractPanics(t, name, fault, &ids) })
+		})
+	}
+}
+
+func instanceOf(name string) func(m *postrider.Message) string {
+	return func(m *postrider.Message) string { return name + " " + m.Headers["postrider-saga"] }
+}
+
+// faults are what gives a contract a function that panics. They return why an instance is stuck then.
+func faults(ids *sync.Map) map[string]func(c *saga.Contract) (why string) {
+	return map[string]func(c *saga.Contract) (why string){
 		"Instance": func(c *saga.Contract) string {
 			c.Instance = func(m *postrider.Message) string { ids.Store(m.ID, "Instance"); panic("a fault") }
 			return "Instance: panic: a fault"
@@ -46,49 +57,46 @@ func TestContractThatPanics(t *testing.T) {
 			c.Events[1].Item = saga.ItemFuncs{saga.ItemOf(StockReserved, func(Order) string { panic("a fault") })}
 			return "panic: a fault"
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				fine := saga.Contract{Name: "fine", Version: 1, Deadline: time.Hour, Instance: of("fine"), Events: []saga.Event{
-					{On: OrderCreated, Service: "orders", Start: true, NoUndo: true},
-					{
-						On: StockReserved, Service: "stock", After: saga.Defs{OrderCreated}, End: true, NoUndo: true,
-						Items: saga.ItemsOf(OrderCreated, func(Order) []string { return []string{"a"} }),
-						Item:  saga.ItemFuncs{saga.ItemOf(StockReserved, func(Order) string { return "a" })},
-					},
-				}}
-				faulty := fine
-				faulty.Name, faulty.Instance, faulty.Events = "faulty", of("faulty"), slices.Clone(fine.Events)
-				why := fault(&faulty)
-				engine, publish := trackedAll(t, []saga.Contract{faulty, fine}, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil })
-				publish("p-1", OrderCreated)
-				publish("p-1", StockReserved)
-				time.Sleep(2 * time.Hour)
-				synctest.Wait()
-				if got, err := engine.Get(t.Context(), "fine p-1"); err != nil || got.Status != saga.Completed {
-					t.Errorf("the instance of the contract without a fault is %s (%v), want it completed", got.Status, err)
-				}
-				stuck := []string{"faulty p-1"}
-				if strings.HasPrefix(name, "Instance") {
-					stuck = nil
-					ids.Range(func(id, of any) bool {
-						if of == name {
-							stuck = append(stuck, id.(string))
-						}
-						return true
-					})
-					if len(stuck) != 2 {
-						t.Errorf("Instance was called for %d events, want 2", len(stuck))
-					}
-				}
-				for _, id := range stuck {
-					if got, err := engine.Get(t.Context(), id); err != nil || got.Status != saga.Stuck || !strings.Contains(reasons(t, engine, id), why) {
-						t.Errorf("instance %s of the other contract is %s (%v), want it stuck because of %q", id, got.Status, err, why)
-					}
-				}
-			})
+	}
+}
+
+func contractPanics(t *testing.T, name string, fault func(c *saga.Contract) string, ids *sync.Map) {
+	fine := saga.Contract{Name: "fine", Version: 1, Deadline: time.Hour, Instance: instanceOf("fine"), Events: []saga.Event{
+		{On: OrderCreated, Service: "orders", Start: true, NoUndo: true},
+		{
+			On: StockReserved, Service: "stock", After: saga.Defs{OrderCreated}, End: true, NoUndo: true,
+			Items: saga.ItemsOf(OrderCreated, func(Order) []string { return []string{"a"} }),
+			Item:  saga.ItemFuncs{saga.ItemOf(StockReserved, func(Order) string { return "a" })},
+		},
+	}}
+	faulty := fine
+	faulty.Name, faulty.Instance, faulty.Events = "faulty", instanceOf("faulty"), slices.Clone(fine.Events)
+	why := fault(&faulty)
+	engine, publish := trackedAll(t, []saga.Contract{faulty, fine}, func(*relay.Relay, *saga.Participant[*memory.Tx]) error { return nil })
+	publish("p-1", OrderCreated)
+	publish("p-1", StockReserved)
+	time.Sleep(2 * time.Hour)
+	synctest.Wait()
+	if got, err := engine.Get(t.Context(), "fine p-1"); err != nil || got.Status != saga.Completed {
+		t.Errorf("the instance of the contract without a fault is %s (%v), want it completed", got.Status, err)
+	}
+	stuck := []string{"faulty p-1"}
+	if strings.HasPrefix(name, "Instance") {
+		stuck = nil
+		ids.Range(func(id, of any) bool {
+			if of == name {
+				stuck = append(stuck, id.(string))
+			}
+			return true
 		})
+		if len(stuck) != 2 {
+			t.Errorf("Instance was called for %d events, want 2", len(stuck))
+		}
+	}
+	for _, id := range stuck {
+		if got, err := engine.Get(t.Context(), id); err != nil || got.Status != saga.Stuck || !strings.Contains(reasons(t, engine, id), why) {
+			t.Errorf("instance %s of the other contract is %s (%v), want it stuck because of %q", id, got.Status, err, why)
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
-	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/internal/stored"
 )
 
@@ -115,11 +114,6 @@ func (t *tracking) unidentified(m *postrider.Message, reason string) {
 	t.s.Process = t.process
 	t.event("started", "", "")
 	t.stuck(r.event.Name, t.step(r.event.Name), reason)
-}
-
-// isolated calls a function of the contract. A panic is an error of this contract: others may know the message.
-func isolated(f func() error) error {
-	return protect.Call(f, func(v any, _ string) error { return fmt.Errorf("%w: %v", errPanic, v) })
 }
 
 // pathOf is the path that an event is about.
