@@ -20,7 +20,7 @@ type Config struct {
 	// StepTimeout is how long a request waits for its answer, unless it says otherwise. Default: 30 s.
 	StepTimeout time.Duration
 	// UndoTimeout is how long an undo waits for its answer, UndoAttempts how often it is sent before its step is stuck.
-	// Between attempts there is a backoff. Defaults: 30 s and 20, together about an hour and a half.
+	// Between attempts there is a backoff. Defaults: 30 s and 20, together about an hour.
 	UndoTimeout  time.Duration
 	UndoAttempts int
 	// StuckAfter is how long a step after the pivot is asked again without an answer, before it is stuck. Default: 1 h.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postrider/postrider"
+	"github.com/postrider/postrider/internal/protect"
 	"github.com/postrider/postrider/internal/stored"
 	"github.com/postrider/postrider/saga/internal/machine"
 )
@@ -32,7 +33,8 @@ type Contract struct {
 	Events []Event
 	// Instance returns what identifies the instance that an event belongs to, "" if it belongs to none, such as a charge that no order
 	// asked for. Default: the header "postrider-saga", or else the correlation ID, which Publish fills in inside a handler, or
-	// else the event's ID. What is not UTF-8 without NUL is replaced by its readable beginning and a digest.
+	// else the event's ID. What is not UTF-8 without NUL is replaced by its readable beginning and a digest. If it panics, an instance that
+	// is stuck is made for the event, under the event's ID: correct Instance, replay the event, and abandon that instance.
 	Instance func(m *postrider.Message) string
 	// OnTimedOut and OnEnded announce that an instance turned back because of time, and how one ended. With Observe, OnTimedOut
 	// is "saga.timed-out" by default, since services have to hear of it. Otherwise the default is no announcement.
@@ -264,15 +266,21 @@ func (e Event) itemOf(m *postrider.Message) (string, error) {
 
 // identityOf is the identity of the instance that an event belongs to. One that no store takes has a stand-in: the event is no dead letter,
 // since other contracts may know it.
-func (c *Contract) identityOf(m *postrider.Message) string {
+// If Instance panics, so has the event itself, and the error says why.
+func (c *Contract) identityOf(m *postrider.Message) (identity string, err error) {
 	if c.Instance == nil {
-		return processOf(m)
+		return processOf(m), nil
 	}
-	identity := c.Instance(m)
+	err = protect.Call(func() error { identity = c.Instance(m); return nil }, func(v any, stack string) error {
+		return fmt.Errorf("panic: %v\n%s", v, stack)
+	})
+	if err != nil {
+		identity = m.ID
+	}
 	if !storable(identity) {
-		return stored.StandIn(identity, postrider.MaxIDBytes)
+		return stored.StandIn(identity, postrider.MaxIDBytes), err
 	}
-	return identity
+	return identity, err
 }
 
 // processOf identifies the business process that a message belongs to.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider"
@@ -95,7 +96,7 @@ func (e *Engine[Tx]) contractsOf(messageType string) (found []tracked) {
 // identified returns the IDs that the instances of an event can have.
 func (e *Engine[Tx]) identified(m *postrider.Message) (ids []string) {
 	for _, c := range e.contractsOf(m.Type) {
-		if identity := c.contract.identityOf(m); identity != "" {
+		if identity, _ := c.contract.identityOf(m); identity != "" { // an error is found again, and reported, when the event is tracked
 			both := trackedIDs(c.contract.Name, identity)
 			ids = append(ids, both[:]...)
 		}
@@ -115,7 +116,14 @@ func (b *batch[Tx]) track(ctx context.Context, m *postrider.Message) error {
 
 // trackOne makes the transition of the instance of a contract that an event belongs to. If there is none, the event begins it.
 func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Message) error {
-	identity := c.contract.identityOf(m)
+	identity, fault := c.contract.identityOf(m)
+	input := machine.Input{Event: m, Process: processOf(m)}
+	if fault != nil {
+		b.cfg.Logger.Error("saga: the Instance of a contract panics; the event is left to an operator, in an instance of its own", "engine", b.cfg.Name,
+			"contract", c.contract.Name, "type", m.Type, "message", m.ID, "error", fault)
+		text, _, _ := strings.Cut(fault.Error(), "\n")
+		input.Unidentified = "Instance: " + text
+	}
 	switch {
 	case identity == "":
 		return nil
@@ -130,16 +138,16 @@ func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Messag
 			return err
 		}
 		if in != nil && b.tracks(c, &in.SagaInstance) {
-			return b.trackNext(ctx, m, in)
+			return b.trackNext(ctx, input, in)
 		}
 	}
 	id := ids[0]
 	if b.runs[id] != "" { // another saga has it
 		id = ids[1]
 	}
-	existing, err := b.trackFirst(ctx, c, id, m)
+	existing, err := b.trackFirst(ctx, c, id, input)
 	if err == nil && existing != nil && !b.tracks(c, existing) {
-		existing, err = b.trackFirst(ctx, c, ids[1], m)
+		existing, err = b.trackFirst(ctx, c, ids[1], input)
 	}
 	if err != nil || existing == nil {
 		return err
@@ -152,7 +160,7 @@ func (b *batch[Tx]) trackOne(ctx context.Context, c tracked, m *postrider.Messag
 	if in == nil || !b.tracks(c, &in.SagaInstance) {
 		return storeError{fmt.Errorf("instance %s of saga %s is in the way of that of %s %s", existing.ID, existing.Saga, m.Type, m.ID)}
 	}
-	return b.trackNext(ctx, m, in)
+	return b.trackNext(ctx, input, in)
 }
 
 // tracks says whether an instance is one of a contract that this engine tracks.
@@ -174,17 +182,18 @@ func trackedIDs(name, identity string) [2]string {
 }
 
 // trackNext makes the transition of an instance that exists.
-func (b *batch[Tx]) trackNext(ctx context.Context, m *postrider.Message, in *instance) error {
-	t, r, err := b.prepare(ctx, in, m, nil)
+func (b *batch[Tx]) trackNext(ctx context.Context, input machine.Input, in *instance) error {
+	t, r, err := b.prepare(ctx, in, input.Event, nil)
 	if err != nil {
 		return err
 	}
-	t.input, t.step = "event", m.Type
-	return b.advance(ctx, in, r, t, machine.Input{Age: in.age(), Event: m, Process: processOf(m)})
+	t.input, t.step, input.Age = "event", input.Event.Type, in.age()
+	return b.advance(ctx, in, r, t, input)
 }
 
 // trackFirst creates an instance with its first event, unless another instance has its ID: then it returns that one.
-func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *postrider.Message) (*store.SagaInstance, error) {
+func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, input machine.Input) (*store.SagaInstance, error) {
+	m := input.Event
 	token := make([]byte, 16)
 	rand.Read(token) // never fails
 	t := &transition{
@@ -196,7 +205,7 @@ func (b *batch[Tx]) trackFirst(ctx context.Context, c tracked, id string, m *pos
 	}
 	t.before = machine.Instance{ID: id, Run: t.identity.Run, State: machine.State{Token: hex.EncodeToString(token)}}
 	var err error
-	t.after, t.out, err = c.compiled.Advance(b.policy(), t.before, machine.Input{Event: m, Process: processOf(m)})
+	t.after, t.out, err = c.compiled.Advance(b.policy(), t.before, input)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,16 @@ func tracked(
 	*saga.Engine[*memory.Tx], func(process string, event postrider.Definition[Order]),
 ) {
 	t.Helper()
+	return trackedAll(t, []saga.Contract{c}, handle, interceptors...)
+}
+
+// trackedAll is tracked for several contracts.
+func trackedAll(
+	t *testing.T, all []saga.Contract, handle func(r *relay.Relay, p *saga.Participant[*memory.Tx]) error, interceptors ...relay.Interceptor,
+) (
+	*saga.Engine[*memory.Tx], func(process string, event postrider.Definition[Order]),
+) {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -39,7 +49,9 @@ func tracked(
 	must(err)
 	engine, err := saga.New(store, box, saga.Config{Name: "shop"})
 	must(err)
-	must(saga.Track(engine, c))
+	for _, c := range all {
+		must(saga.Track(engine, c))
+	}
 	p, err := saga.NewParticipant(store, box, saga.ParticipantConfig{Name: "shop"})
 	must(err)
 	r, err := relay.New(store, relay.Config{Name: "all", Interceptors: interceptors})

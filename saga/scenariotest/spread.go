@@ -40,14 +40,13 @@ func even(logf func(string, ...any), what string, done repeats, from, to int) er
 // atMost is three times what is expected, and what chance adds to that.
 func atMost(expected float64) float64 { return 3*expected + 5*math.Sqrt(3*expected) }
 
-// together is the time in which two repetitions happen together, and narrowest the shortest time over which jitter spreads those of a wave:
-// the engine's first backoff is between half of its base and the whole.
-const together, narrowest = 100 * time.Millisecond, every / 2
+// together is the time in which two repetitions happen together: relays look for due messages as often.
+const together = 25 * time.Millisecond
 
 // jittered says if the instances of a wave, which have failed together, are repeated together, from the nth time that something was done for
 // each. even would not see it if each wave did so at other times. It counts the pairs of a wave whose nth times fall together: with k
-// possible waits, these are one in k.
-func jittered(logf func(string, ...any), what string, done repeats, wave map[string]int, n int) error {
+// possible waits, these are one in k. narrowest is the shortest time over which jitter spreads those of a wave.
+func jittered(logf func(string, ...any), what string, done repeats, wave map[string]int, n int, narrowest time.Duration) error {
 	type nth struct{ wave, n int }
 	type slot struct {
 		nth

@@ -11,7 +11,8 @@ import (
 // lockstep, in waves as small as those of the short scenario, and also what even does not see.
 func TestLockstepIsFound(t *testing.T) {
 	t.Parallel()
-	upTo := func(n int) time.Duration { return min(limit, every<<n) }
+	const every = 20 * time.Second
+	upTo := func(n int) time.Duration { return min(limit*every, every<<n) }
 	ofWaves := make(map[[2]int]time.Duration)
 	faults := map[string]func(wave, n int) time.Duration{
 		"jitter":      func(_, n int) time.Duration { return rand.N(upTo(n)) },
@@ -44,10 +45,10 @@ func TestLockstepIsFound(t *testing.T) {
 					}
 				}
 			}
-			if err := jittered(t.Logf, name, done, wave, 0); (err == nil) != spread[name] {
+			if err := jittered(t.Logf, name, done, wave, 0, every/2); (err == nil) != spread[name] {
 				t.Errorf("waves of %d with %s: jittered says %v", size, name, err)
 			}
-			err := even(t.Logf, name, done, int((end-3*limit)/time.Second), int(end/time.Second))
+			err := even(t.Logf, name, done, int((end-3*limit*every)/time.Second), int(end/time.Second))
 			if want, known := uneven[name]; (known || spread[name]) && (err != nil) != want {
 				t.Errorf("waves of %d with %s: even says %v", size, name, err)
 			}

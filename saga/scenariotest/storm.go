@@ -16,12 +16,8 @@ import (
 	"github.com/postrider/postrider/store"
 )
 
-// every is the time between two waves of orders. All times of the scenario are multiples of it, so that waves that fail are repeated
-// together, and all of them in the same seconds, unless jitter spreads them.
-const every = 20 * time.Second
-
-// limit is the longest time between two calls of payments for an order.
-const limit = 6 * every
+// limit is the longest time between two calls of payments for an order, in times between two waves.
+const limit = 6
 
 // stocktaking is a saga that needs no payments.
 const stocktaking = "stocktaking"
@@ -37,12 +33,15 @@ func (u *unhurried[Tx]) LoadSagas(ctx context.Context, tx Tx, runs []string) ([]
 	return u.Store.LoadSagas(ctx, tx, runs)
 }
 
-// storm is a shop whose payments are down for a while. Times are in seconds; where time is not virtual, they have no duration.
+// storm is a shop whose payments are down for a while. Times are in seconds; where time is not virtual, they have no duration. All of
+// them are multiples of the time between two waves of orders, so that waves that fail are repeated together, and all of them in the same
+// seconds, unless jitter spreads them.
 type storm[Tx any] struct {
 	*world[Tx]
 	orders, counts *saga.Saga[Tx, order] // counts need no payments
 	down, up, over int                   // when payments go down, when they are up again, and when the last saga starts that needs none
 	waves, size    int                   // the time between two waves of orders, and their size
+	every          time.Duration         // the time between two waves
 	pace           int                   // the time between two sagas that need no payments
 	fresh          int                   // how many of these there are
 
@@ -53,8 +52,14 @@ type storm[Tx any] struct {
 }
 
 // paymentsDown: payments are down for ten minutes, and orders come in waves, as after a newsletter. Sagas without payments end as fast as
-// before. The orders end once payments are up again, and are tried again evenly, although each wave has failed together.
+// before. The orders end once payments are up again, and are tried again evenly, although each wave has failed together. In memory there
+// are 200 orders a second, payments are down for 24 seconds, and all other times are a tenth; Torture has the ten minutes, with 20 orders a
+// second.
 func paymentsDown[Tx any](w *world[Tx]) {
+	every := 20 * time.Second
+	if w.kit.InMemory && !w.kit.torture {
+		every = 2 * time.Second
+	}
 	w.pollMax = scaled(w, every, 0) // relays are woken
 	own := w.store
 	w.store = &unhurried[Tx]{own, scaled(w, 20*time.Millisecond, 0)}
@@ -63,7 +68,7 @@ func paymentsDown[Tx any](w *world[Tx]) {
 		c.BackoffBase, c.BackoffMax = scaled(w, every, time.Second), scaled(w, 15*every, 10*time.Second)
 	})
 	w.store = own
-	s := newStorm(w)
+	s := newStorm(w, every)
 	w.onDo("charge", func(_ Tx, m *postrider.Message) error { return s.call(m) })
 	w.tamper("card.charge.undo", s.request)
 	w.runEngine()
@@ -84,12 +89,12 @@ func (s *storm[Tx]) spread(orders int) {
 	for i := range orders {
 		wave[fmt.Sprint("order ", i)] = i / s.size
 	}
-	wait := int(limit / time.Second)
+	wait := limit * s.waves
 	for _, err := range []error{
-		even(s.Logf, "repeated undos while payments are down", s.requests, s.up-3*wait, s.up),
+		even(s.Logf, "repeated undos while payments are down", s.requests, (s.down+s.up)/2, s.up),
 		even(s.Logf, "calls of payments while the backlog drains", s.calls, s.up, s.up+wait),
-		jittered(s.Logf, "repeated undos", s.requests, wave, 0),
-		jittered(s.Logf, "calls of payments", s.calls, wave, 1),
+		jittered(s.Logf, "repeated undos", s.requests, wave, 0, s.every/2), // the first backoff is between half of its base and the whole
+		jittered(s.Logf, "calls of payments", s.calls, wave, 1, s.every/2),
 	} {
 		if err != nil {
 			s.Error(err)
@@ -97,17 +102,21 @@ func (s *storm[Tx]) spread(orders int) {
 	}
 }
 
-// newStorm has an order every two seconds on average where thousands of sagas take seconds, and 20 a second if it may take minutes.
-func newStorm[Tx any](w *world[Tx]) *storm[Tx] {
-	s := &storm[Tx]{world: w, begun: time.Now(), calls: make(repeats), requests: make(repeats), down: 1, up: 20, over: 20, waves: 1, size: 1, pace: 1}
+// newStorm has 200 orders a second where thousands of sagas take seconds, and 20 a second for ten minutes if it may take minutes.
+func newStorm[Tx any](w *world[Tx], every time.Duration) *storm[Tx] {
+	s := &storm[Tx]{
+		world: w, begun: time.Now(), calls: make(repeats), requests: make(repeats), every: every,
+		down: 1, up: 20, over: 20, waves: 1, size: 1, pace: 1,
+	}
 	if w.kit.Bubble {
-		s.down, s.up, s.over, s.waves, s.pace = 60, 660, 840, int(every/time.Second), 10
+		s.waves = int(every / time.Second)
+		s.down, s.up, s.over, s.pace = 3*s.waves, 33*s.waves, 42*s.waves, s.waves/2
 	}
-	if w.kit.InMemory {
-		s.size = s.waves / 2
-	}
-	if w.kit.torture {
+	switch {
+	case w.kit.torture:
 		s.size = 20 * s.waves
+	case w.kit.InMemory:
+		s.size, s.up, s.over = 200*s.waves, 15*s.waves, 20*s.waves
 	}
 	counting := define(reserveStep())
 	counting.Name = stocktaking
@@ -120,7 +129,7 @@ func newStorm[Tx any](w *world[Tx]) *storm[Tx] {
 func (s *storm[Tx]) runPayments() {
 	c := relayConfig("cards", []string{"cards"})
 	c.MaxAttempts, c.PollMax = 10_000, cmp.Or(s.pollMax, c.PollMax)
-	c.BackoffBase, c.BackoffMax = scaled(s.world, every, 100*time.Millisecond), scaled(s.world, limit, 2*time.Second)
+	c.BackoffBase, c.BackoffMax = scaled(s.world, s.every, 100*time.Millisecond), scaled(s.world, limit*s.every, 2*time.Second)
 	r, err := relay.New(s.store, c)
 	s.must(err)
 	s.must(s.newParticipant(s.store, s.box).Relay(r))
@@ -138,9 +147,9 @@ func (s *storm[Tx]) call(m *postrider.Message) error {
 	return nil
 }
 
-// request notes an undo of a charge that the engine asks for again after a backoff. There is none before the first two attempts.
+// request notes an undo of a charge that the engine asks for again.
 func (s *storm[Tx]) request(m *postrider.Message) {
-	if n := m.Headers["postrider-saga-attempt"]; n == "1" || n == "2" {
+	if m.Headers["postrider-saga-attempt"] == "1" {
 		return
 	}
 	s.smu.Lock()

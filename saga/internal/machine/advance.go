@@ -172,6 +172,11 @@ func (t *transition) protected(f func() error) error {
 	return protect.Here(f, func(v any) error { return fmt.Errorf("%w: %v", errPanic, v) })
 }
 
+// isolated calls a function of the contract. A panic is an error of this contract: others may know the message.
+func isolated(f func() error) error {
+	return protect.Call(f, func(v any, _ string) error { return fmt.Errorf("%w: %v", errPanic, v) })
+}
+
 // guarded calls a function of the definition. If it panics or fails, the data are as before and the step is stuck. It reports
 // whether the call succeeded.
 func (t *transition) guarded(s *Step, st *StepState, what string, call func(data any) error) bool {

@@ -60,7 +60,7 @@ func (t *transition) sendUndo(s *Step, st *StepState) {
 		st.Status, st.Attempt = StepUndoing, 0
 	}
 	st.Attempt++
-	st.Due = t.clock() + t.p.UndoTimeout
+	st.Due = t.undoDue(s.Path, st.Attempt)
 	c := Command{
 		Path: s.Path, SentAs: st.SentAs, Undo: true, Local: s.Kind == Local, Attempt: st.Before + st.Attempt, Seen: st.Seen, Since: st.Since,
 	}

@@ -215,7 +215,7 @@ func (t *tracking) sendUndo(e *Expected, path string, st *StepState) {
 		return
 	}
 	st.Attempt++
-	st.Due = t.clock() + t.p.UndoTimeout
+	st.Due = t.undoDue(path, st.Attempt)
 	t.out.Commands = append(t.out.Commands, Command{ // what the Start began with, no record says
 		Path: path, SentAs: path, Undo: true, Attempt: st.Attempt, Seen: st.Seen && !e.Start, Since: st.Since, Message: m, Contract: t.c.Name,
 		Process: cmp.Or(st.Process, t.s.Process),

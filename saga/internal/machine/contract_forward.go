@@ -218,9 +218,7 @@ func (t *tracking) due(e *Expected, path string, st *StepState) {
 	case st.Status == StepUndoing && st.Attempt >= t.p.UndoAttempts:
 		t.stuck(path, st, fmt.Sprintf("%s has not undone it: there was no %s after %d requests", e.Service, e.Undone, st.Attempt))
 	case st.Status == StepUndoing:
-		if t.sendUndo(e, path, st); st.Status == StepUndoing {
-			st.Due += t.backoff(path, st.Attempt)
-		}
+		t.sendUndo(e, path, st)
 	case st.Status != StepWaiting || t.s.Back:
 	default:
 		t.event("timed out", path, "")

@@ -59,6 +59,9 @@ func (c *Contract) Advance(p Policy, in Instance, input Input) (Instance, Output
 
 func (t *tracking) apply(input Input) error {
 	switch {
+	case input.Event != nil && input.Unidentified != "":
+		t.unidentified(input.Event, input.Unidentified)
+		return nil
 	case input.Event != nil:
 		t.see(input.Event)
 		return nil
@@ -101,12 +104,25 @@ func (t *tracking) see(m *postrider.Message) {
 	t.out.Ignored = t.in.Rev > 0 && len(t.out.Events) == before // a duplicate
 }
 
+// unidentified leaves an event to an operator. It does not count as seen, so that nothing is undone by time for an instance that another one
+// stands for.
+func (t *tracking) unidentified(m *postrider.Message, reason string) {
+	r, known := t.c.roles[m.Type]
+	if t.out.Ignored = !known || t.in.Rev > 0; t.out.Ignored { // a duplicate
+		return
+	}
+	t.s.Process = t.process
+	t.event("started", "", "")
+	t.stuck(r.event.Name, t.step(r.event.Name), reason)
+}
+
 // pathOf is the path that an event is about.
 func (t *tracking) pathOf(e *Expected, m *postrider.Message) (string, error) {
 	if !e.Each || e.Item == nil {
 		return e.Name, nil
 	}
-	item, err := e.Item(m)
+	var item string
+	err := isolated(func() (err error) { item, err = e.Item(m); return err })
 	if err == nil {
 		err = checkItem(e, item)
 	}
@@ -148,7 +164,8 @@ func (t *tracking) listItems(r role, m *postrider.Message) {
 		if r.kind != happened || e.ItemsFrom != m.Type || !t.unlisted(e) || st != nil && (st.ByHand || st.Status == StepSkipped) {
 			continue
 		}
-		items, err := e.Items(m)
+		var items []string
+		err := isolated(func() (err error) { items, err = e.Items(m); return err })
 		for _, item := range items {
 			err = cmp.Or(err, checkItem(e, item))
 		}

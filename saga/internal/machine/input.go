@@ -16,14 +16,16 @@ type Input struct {
 	Isolated bool
 	// ReadUpTo is the age up to which the sources of a contract have been read: no later timeout is decided.
 	ReadUpTo time.Duration
-	// Event is one of a contract, Process the business process that it belongs to.
-	Event   *postrider.Message
-	Process string
-	Start   *Start
-	Reply   *Reply
-	Timer   *Fired
-	Signal  *Signal
-	Verb    *Verb
+	// Event is one of a contract, Process the business process that it belongs to. Unidentified says why it is not known to which instance
+	// it belongs; then this one is made for it alone.
+	Event        *postrider.Message
+	Process      string
+	Unidentified string
+	Start        *Start
+	Reply        *Reply
+	Timer        *Fired
+	Signal       *Signal
+	Verb         *Verb
 	// Parent is what the instance wants that started this one.
 	Parent *Wish
 }

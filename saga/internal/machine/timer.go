@@ -52,14 +52,13 @@ func (t *transition) due(s *Step, st *StepState) {
 	}
 }
 
-// undoTimedOut sends an undo again after its backoff, which is part of the time that Due counts for further attempts.
+// undoTimedOut sends an undo again.
 func (t *transition) undoTimedOut(s *Step, st *StepState) {
 	if st.Attempt >= t.p.UndoAttempts {
 		t.undoAgain(s, st, 0, "no answer")
 		return
 	}
 	t.sendUndo(s, st)
-	st.Due += t.backoff(s.Path, st.Attempt)
 }
 
 // unanswered handles a request that was not answered in time.

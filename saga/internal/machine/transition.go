@@ -69,6 +69,16 @@ func (s *State) next() time.Duration {
 	return next
 }
 
+// undoDue is when an undo that is sent now has had its time. If another attempt follows, that is after its timeout and a backoff: steps that
+// were started together, and time out together, are undone together once, and not again and again.
+func (t *advance) undoDue(path string, attempt int) time.Duration {
+	due := t.clock() + t.p.UndoTimeout
+	if attempt < t.p.UndoAttempts {
+		due += t.backoff(path, attempt)
+	}
+	return due
+}
+
 // backoff is the wait after a number of attempts: random between half of and the whole of BackoffBase·2^(attempts−1), at most
 // BackoffMax. The random number is a hash, so that Advance stays a function of its arguments.
 func (t *advance) backoff(path string, attempts int) time.Duration {
