@@ -140,7 +140,7 @@ var (
 )
 
 // Publish implements postrider.Publisher: it passes the messages to the consumer and waits until they are settled. Those that the consumer
-// works on for longer than ParkAfter are unfinished (attempt.Unfinished) once it has settled all others.
+// works on for longer than ParkAfter are unfinished (attempt.UnfinishedError) once it has settled all others.
 func (h handOver) Publish(ctx context.Context, msgs []*postrider.Message) []error {
 	deliveries := make([]*postrider.Delivery, len(msgs))
 	c := &handedCall{to: h.to, msgs: msgs, errs: make([]error, len(msgs)), handed: make([]*handedOver, len(msgs))}

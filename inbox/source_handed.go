@@ -143,7 +143,7 @@ func (c *handedCall) continued(open []int) {
 		}
 		s := c.handed[i]
 		k.handed = append(k.handed, s)
-		c.errs[i] = &attempt.Unfinished{Wait: func(ctx context.Context) error { return k.wait(ctx, s) }}
+		c.errs[i] = &attempt.UnfinishedError{Wait: func(ctx context.Context) error { return k.wait(ctx, s) }}
 	}
 }
 
@@ -152,7 +152,7 @@ func (c *handedCall) continued(open []int) {
 func (c *handedCall) failFollowing() {
 	failed := make(map[string]*postrider.Message) // the first of each key
 	for i, m := range c.msgs {
-		_, unfinished := errors.AsType[*attempt.Unfinished](c.errs[i])
+		_, unfinished := errors.AsType[*attempt.UnfinishedError](c.errs[i])
 		switch first := failed[m.Key]; {
 		case first != nil && !unfinished:
 			c.errs[i] = postrider.PredecessorFailed(first, errHandedBack)

@@ -28,8 +28,8 @@ func handOut(t *testing.T, ctx context.Context, keys ...string) (*relaySubscript
 }
 
 // unfinished returns how to wait for a message, nil if it has an outcome.
-func unfinished(err error) *attempt.Unfinished {
-	u, _ := errors.AsType[*attempt.Unfinished](err)
+func unfinished(err error) *attempt.UnfinishedError {
+	u, _ := errors.AsType[*attempt.UnfinishedError](err)
 	return u
 }
 

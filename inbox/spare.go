@@ -56,8 +56,7 @@ func (c *Consumer[Tx]) spares(m *postrider.Message) bool {
 // counted, except one that the message may be the cause of, such as the commit.
 func (c *Consumer[Tx]) retryFailed(m *postrider.Message, timer *storeTimer, tx Tx, failed error) error {
 	late := timer.cause()
-	timer.pause() // the rollback has a limit of its own
-	undone := c.rollback(tx)
+	undone := c.rollback(tx) // while the timer runs: with database/sql, only the context of the transaction ends it
 	err := errors.Join(failed, late, undone)
 	_, own := errors.AsType[*storeError](failed)
 	if late != nil && !own || c.ofDatabase(failed, undone) && c.spares(m) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,5 +158,65 @@ func noAnswer(t *testing.T, op string, asLog bool, batch int) {
 	positions, err := s.LogPositions(t.Context(), "view")
 	if err != nil || asLog && (len(positions) != 1 || positions[0].Offset < messages-1) {
 		t.Errorf("positions %+v, %v; want that after everything", positions, err)
+	}
+}
+
+// sqlStore is a store over database/sql, where nothing but the context of Begin ends a Rollback that gets no answer.
+type sqlStore struct {
+	*memory.Store
+	silent atomic.Bool // the next rollback gets no answer
+
+	mu    sync.Mutex
+	begun map[*memory.Tx]context.Context
+}
+
+func (s *sqlStore) Begin(ctx context.Context) (*memory.Tx, error) {
+	tx, err := s.Store.Begin(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun[tx] = ctx
+	return tx, err
+}
+
+func (s *sqlStore) Rollback(ctx context.Context, tx *memory.Tx) error {
+	if !s.silent.CompareAndSwap(true, false) {
+		return s.Store.Rollback(ctx, tx)
+	}
+	s.mu.Lock()
+	begun := s.begun[tx]
+	s.mu.Unlock()
+	<-begun.Done()
+	return errors.Join(begun.Err(), s.Store.Rollback(ctx, tx))
+}
+
+// TestRollbackThatIsNotAnswered: a handler fails whose connection has died meanwhile, on arrival and when its message is tried again. The
+// message is tried once more.
+func TestRollbackThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for _, at := range []int{1, 2} {
+		t.Run(fmt.Sprint("attempt ", at), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, b, calls := &sqlStore{Store: memory.New(memory.Config{}), begun: make(map[*memory.Tx]context.Context)}, newBroker(t), 0
+				c, log := run(t, s, b, memorybroker.SubscriberConfig{Group: "view", Topics: []string{"t"}, Partitions: 1},
+					inbox.ConsumerConfig{LocalAttempts: 1}, func(context.Context, *memory.Tx, *postrider.Message) error {
+						calls++
+						s.silent.Store(calls == at)
+						if calls <= at {
+							return errors.New("not yet")
+						}
+						return nil
+					})
+				for _, err := range b.Publish(t.Context(), []*postrider.Message{{ID: "1", Key: "k", Type: "t", Topic: "t", Source: "s", Time: time.Now()}}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Hour)
+				if st := c.Stats(); st.Applied != 1 {
+					t.Errorf("%+v after %d calls; want the message applied\n%s", st, calls, log)
+				}
+			})
+		})
 	}
 }

@@ -24,7 +24,7 @@ type result struct {
 	// timedOut: the call's time was up. broken: the call itself failed, which says nothing about any one message.
 	timedOut, broken bool
 	// unfinished, if not nil, is how to wait for the outcome.
-	unfinished *attempt.Unfinished
+	unfinished *attempt.UnfinishedError
 }
 
 // is reports whether the result is a failure of a kind.
@@ -62,7 +62,7 @@ func readError(err error) (v result) {
 	v.unhandled = v.outcome.Kind == postrider.Retried && errors.Is(err, postrider.ErrUnhandled)
 	v.timedOut = errors.Is(err, context.DeadlineExceeded)
 	_, v.broken = errors.AsType[*brokenCallError](err)
-	v.unfinished, _ = errors.AsType[*attempt.Unfinished](err)
+	v.unfinished, _ = errors.AsType[*attempt.UnfinishedError](err)
 	return v
 }
 

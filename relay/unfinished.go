@@ -7,12 +7,12 @@ import (
 	"github.com/postrider/postrider/relay/internal/schedule"
 )
 
-// A Publish call may return before all of its messages have an outcome (attempt.Unfinished), so that one on which the destination works for
-// long does not hold back the others. Those of a key continue as a call of their own: they are parked as slow, nothing else is called with their
-// key, and their outcomes are processed like those of any call. They have no worker, only a goroutine that waits.
+// A Publish call may return before all of its messages have an outcome (attempt.UnfinishedError), so that one on which the destination
+// works for long does not hold back the others. Those of a key continue as a call of their own: they are parked as slow, nothing else is
+// called with their key, and their outcomes are processed like those of any call. They have no worker, only a goroutine that waits.
 
-// markUnfinished marks the unfinished messages: those of a key that follow one another, after none that has failed. The call of any other was
-// cut off: the publisher breaks its contract, or a row between them could not be decoded, so that it was not given to the publisher.
+// markUnfinished marks the unfinished messages: those of a key that follow one another, after none that has failed. The call of any other
+// was cut off: the publisher breaks its contract, or a row between them could not be decoded, so that it was not given to the publisher.
 func markUnfinished(batch []*item, results []result) {
 	began, stopped := false, false
 	for i, it := range batch {
@@ -28,7 +28,7 @@ func markUnfinished(batch []*item, results []result) {
 }
 
 // continued waits for messages of one queue that continue, and processes their outcomes. AttemptTimeout does not end it: it is for calls.
-func (r *Relay) continued(batch []*item, unfinished []*attempt.Unfinished, observed *observedCall) {
+func (r *Relay) continued(batch []*item, unfinished []*attempt.UnfinishedError, observed *observedCall) {
 	ctx := batch[0].Message.partition.ctx
 	errs := make([]error, len(batch))
 	for i, u := range unfinished {
@@ -47,7 +47,7 @@ func (r *Relay) continued(batch []*item, unfinished []*attempt.Unfinished, obser
 func (r *Relay) startContinued(batch []*item, results []result, open [][]*item, observed *observedCall) {
 	for _, call := range open {
 		first := slices.Index(batch, call[0])
-		unfinished := make([]*attempt.Unfinished, len(call))
+		unfinished := make([]*attempt.UnfinishedError, len(call))
 		for i := range call {
 			unfinished[i] = results[first+i].unfinished
 		}

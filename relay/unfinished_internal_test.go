@@ -16,7 +16,7 @@ import (
 // would wait for it, and its key would be in work for ever.
 func TestUnfinishedFollowOneAnother(t *testing.T) {
 	t.Parallel()
-	u := new(attempt.Unfinished)
+	u := new(attempt.UnfinishedError)
 	unfinished, done, failed := result{unfinished: u}, result{}, result{failed: true}
 	for name, c := range map[string]struct {
 		results []result

@@ -55,7 +55,8 @@ func (s *Store) Savepoint(ctx context.Context, tx *sql.Tx, f func(context.Contex
 		}
 		err = s.inTransaction("release a savepoint", err)
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := undoing(ctx)
+	defer cancel()
 	for _, text := range []string{rollbackToSQL, releasePutSQL} {
 		if _, undo := tx.ExecContext(ctx, fmt.Sprintf(text, name)); undo != nil {
 			return errors.Join(err, store.ErrUndone, s.inTransaction("return to a savepoint", undo))

@@ -216,6 +216,14 @@ func sizeOf(m *postrider.Message) int {
 	return rowOverhead + 2*rest + payload
 }
 
+// undoTimeout limits the return to a savepoint, which goes on when the caller's context has ended: the connection may have died without a
+// word.
+const undoTimeout = 10 * time.Second
+
+func undoing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+}
+
 // savepoint undoes what f did if f fails.
 func (t txn) savepoint(ctx context.Context, name string, f func() error) error {
 	if _, err := t.on.ExecContext(ctx, `SAVEPOINT `+name); err != nil {
@@ -229,7 +237,9 @@ func (t txn) savepoint(ctx context.Context, name string, f func() error) error {
 	if t.s.cfg.ErrorCode(err) == codeDeadlock {
 		return err // nothing is left of the transaction
 	}
-	_, undo := t.on.ExecContext(context.WithoutCancel(ctx), `ROLLBACK TO SAVEPOINT `+name)
+	ctx, cancel := undoing(ctx)
+	defer cancel()
+	_, undo := t.on.ExecContext(ctx, `ROLLBACK TO SAVEPOINT `+name)
 	return errors.Join(err, undo)
 }
 

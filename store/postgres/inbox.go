@@ -69,7 +69,8 @@ func savepoint(ctx context.Context, exec func(context.Context, string) error, f 
 		}
 		err = translate("release a savepoint", err)
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
 	if undo := errors.Join(exec(ctx, rollbackTo), exec(ctx, releaseToSQL)); undo != nil {
 		return errors.Join(err, store.ErrUndone, translate("return to a savepoint", undo))
 	}

@@ -59,7 +59,7 @@ func (s *Store) CommitSettled(ctx context.Context, tx pgx.Tx, name string, st st
 		return nil, store.ErrNoTransaction
 	}
 	// In every case: after a commit, this ends the empty transaction that may follow.
-	defer func() { _ = s.Rollback(context.WithoutCancel(ctx), tx) }()
+	defer func() { _ = s.rollbackAfter(ctx, tx) }()
 	if t, ok := tx.(*limitedTx); ok {
 		return s.settleLimited(ctx, t, name, st)
 	}

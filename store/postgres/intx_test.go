@@ -223,3 +223,38 @@ func TestInTxAfterTheEnd(t *testing.T) {
 	}
 	b.want(t, 0)
 }
+
+// TestInTxAfterARollback: what a function has kept of its transaction executes nothing after the rollback, on a connection that belongs to
+// others by then.
+func TestInTxAfterARollback(t *testing.T) {
+	t.Parallel()
+	b := setupOrders(t, dsn(t))
+	ctx, wrong := t.Context(), errors.New("wrong")
+	for name, keep := range map[string]func(tx pgx.Tx) (late func() error){
+		"savepoint": func(tx pgx.Tx) func() error {
+			inner, err := tx.Begin(ctx)
+			must(t, err)
+			return func() error { _, err := inner.Exec(ctx, insertOrder, 1); return err }
+		},
+		"large objects": func(tx pgx.Tx) func() error {
+			large := tx.LargeObjects()
+			return func() error { _, err := large.Create(ctx, 0); return err }
+		},
+		"savepoint of a transaction that the server has ended": func(tx pgx.Tx) func() error {
+			inner, err := tx.Begin(ctx)
+			must(t, err)
+			_, err = tx.Exec(ctx, "rollback")
+			must(t, err)
+			return func() error { _, err := inner.Exec(ctx, insertOrder, 1); return err }
+		},
+	} {
+		var late func() error
+		if _, err := b.InTx(ctx, func(_ context.Context, tx pgx.Tx) error { late = keep(tx); return wrong }); !errors.Is(err, wrong) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := late(); !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("%s: %v, want pgx.ErrTxClosed", name, err)
+		}
+	}
+	b.want(t, 0)
+}

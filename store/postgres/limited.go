@@ -71,7 +71,7 @@ func (s *Store) beginWith(ctx context.Context, atMost time.Duration, queries ...
 	}
 	tx := &limitedTx{Tx: results.Tx(), conn: conn, leave: leave}
 	if err != nil {
-		return nil, errors.Join(err, s.Rollback(context.WithoutCancel(ctx), tx))
+		return nil, errors.Join(err, s.rollbackAfter(ctx, tx))
 	}
 	return tx, nil
 }

@@ -200,13 +200,20 @@ func (t *pipelinedTx) Rollback(ctx context.Context) error {
 // rollbackTimeout limits a rollback whose caller's context has ended.
 const rollbackTimeout = 10 * time.Second
 
-// rollback does nothing if the server has no transaction, and closes a connection whose state is unknown.
+// rollback does nothing if the server has no transaction, and closes a connection whose state is unknown. Savepoints and large objects go
+// through pgx's transaction, so that one has to end, too: otherwise, a late statement would be executed on the connection of others.
 func (t *pipelinedTx) rollback(ctx context.Context) error {
-	if t.conn.IsClosed() || t.conn.PgConn().TxStatus() == 'I' {
+	if t.conn.IsClosed() || t.conn.PgConn().TxStatus() == 'I' && !t.direct {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, rollbackTimeout)
 	defer cancel()
+	if t.direct {
+		if err := t.tx.Rollback(ctx); !errors.Is(err, pgx.ErrTxClosed) { // it has ended if its commit failed
+			return err
+		}
+		return nil
+	}
 	_, err := t.conn.Exec(ctx, "rollback")
 	if err != nil {
 		_ = t.conn.Close(ctx) // err is the cause

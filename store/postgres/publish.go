@@ -85,6 +85,13 @@ func (s *Store) Rollback(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// rollbackAfter is Rollback after an error, perhaps of ctx.
+func (s *Store) rollbackAfter(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	return s.Rollback(ctx, tx)
+}
+
 // Insert implements store.Outbox.
 func (s *Store) Insert(ctx context.Context, tx pgx.Tx, msgs []*postrider.Message) error {
 	if tx == nil {

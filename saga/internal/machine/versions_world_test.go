@@ -96,20 +96,20 @@ func (j *journey) fires() bool {
 }
 
 // outside answers a question, or sends a signal that a step waits for.
-func (j *journey) outside() (any bool) {
+func (j *journey) outside() (told bool) {
 	j.Helper()
 	for _, s := range j.d.order {
 		st := j.in.State.Steps[s.Path]
 		switch {
 		case st == nil || st.Status != StepWaiting || j.in.State.Back:
 		case s.Kind == Ask:
-			any = j.says(VerbAnswer, s.Path) || any
+			told = j.says(VerbAnswer, s.Path) || told
 		case s.Kind == Await:
 			j.signals++
-			any = j.tell(Input{Signal: &Signal{ID: string(rune('a' + j.signals)), Type: s.Message, Payload: []byte("{}")}}) || any
+			told = j.tell(Input{Signal: &Signal{ID: string(rune('a' + j.signals)), Type: s.Message, Payload: []byte("{}")}}) || told
 		}
 	}
-	return any
+	return told
 }
 
 // answers delivers an answer.
