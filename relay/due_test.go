@@ -13,8 +13,8 @@ import (
 	"github.com/postrider/postrider/store/memory"
 )
 
-// behind is a store in which some messages become visible only after the place where a relay reads on.
-type behind struct {
+// hiding is a store in which some messages become visible only after the place where a relay reads on.
+type hiding struct {
 	*memory.Store
 	hidden map[string]bool // by ID
 
@@ -22,7 +22,7 @@ type behind struct {
 	all, some int // reads of everything, and of what is due from a place on
 }
 
-func (s *behind) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
+func (s *hiding) Due(ctx context.Context, name string, req store.DueRequest) (store.DueResult, error) {
 	res, err := s.Store.Due(ctx, name, req)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,14 +41,14 @@ func (s *behind) Due(ctx context.Context, name string, req store.DueRequest) (st
 	return res, err
 }
 
-// TestDueBehindTheLastRead: what became due before the place where reads go on, and was not visible then, is delivered within seconds,
+// TestDueBeforeTheLastRead: what became due before the place where reads go on, and was not visible then, is delivered within seconds,
 // and reads of everything are rare.
-func TestDueBehindTheLastRead(t *testing.T) {
+func TestDueBeforeTheLastRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t)
 		alone, keyed, others := b.msg(""), b.msg("order/1"), b.many(300, "")
-		s := &behind{Store: b.store, hidden: map[string]bool{alone.ID: true, keyed.ID: true}}
+		s := &hiding{Store: b.store, hidden: map[string]bool{alone.ID: true, keyed.ID: true}}
 		var j journal
 		failed := make(map[string]bool)
 		var mu sync.Mutex

@@ -85,9 +85,9 @@ func dueRuns(res store.DueResult) (text string) {
 	return text
 }
 
-// TestDueBehindTheLastRead: messages that become visible before the place where a relay reads on, e.g. because they were written by hand,
+// TestDueBeforeTheLastRead: messages that become visible before the place where a relay reads on, e.g. because they were written by hand,
 // are delivered too.
-func TestDueBehindTheLastRead(t *testing.T) {
+func TestDueBeforeTheLastRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, postgres.Config{Partitions: 2})
 	park := fmt.Sprintf(parkedRowsSQL, b.table("parked"))
