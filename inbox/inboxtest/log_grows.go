@@ -48,7 +48,8 @@ func logGrows[Tx any](w *world[Tx]) {
 		w.send("b")
 	}
 	w.until("all effects", func() bool { return len(w.unsettled()) == 0 && len(w.effects()) >= 6+int(sent.Load()) })
-	if st := p.Stats(); st.LogsReplaced != 0 || st.Duplicates != 0 && st.Lost == 0 || sent.Load() == 0 {
+	// On a busy database, a lease or the answer to a commit can be lost, and what was not settled is read again.
+	if st := p.Stats(); st.LogsReplaced != 0 || st.Duplicates != 0 && w.h.Bubble || sent.Load() == 0 {
 		w.t.Errorf("%d messages came in between; stats: %+v, want no other log", sent.Load(), st)
 	}
 }

@@ -49,7 +49,7 @@ func TestShopAsProcesses(t *testing.T) {
 		t.Errorf("%v, want the ledger to be exact in plain lines:\n%s", err, out.String())
 	}
 	for _, args := range services {
-		if _, err := http.Get("http://" + valueOf(args, "--listen=") + "/"); err == nil { //nolint:gosec,noctx,bodyclose // nobody answers
+		if _, err := http.Get("http://" + valueOf(args, "--listen=") + "/"); err == nil { //nolint:noctx,bodyclose // nobody answers
 			t.Errorf("still runs: %q", args)
 		}
 	}
