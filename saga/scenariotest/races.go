@@ -195,7 +195,7 @@ func (w *world[Tx]) redrive() {
 	w.must(err)
 }
 
-// undoFailsThenSucceeds: an undo fails three times, and is sent again after its timeout and a wait that doubles.
+// undoFailsThenSucceeds: an undo fails three times, and is sent again after its timeout and a random wait that doubles.
 func undoFailsThenSucceeds[Tx any](w *world[Tx]) {
 	timeout, base := 2*time.Second, scaled(w, 10*time.Second, 20*time.Millisecond)
 	w.engine = w.newEngine(func(c *saga.Config) {
@@ -226,9 +226,10 @@ func undoFailsThenSucceeds[Tx any](w *world[Tx]) {
 			if want := fmt.Sprint("attempt ", attempt); e.Text != want {
 				w.Errorf("undo %d is recorded as %q, want %q", attempt, e.Text, want)
 			}
-			least, most := timeout, timeout
-			if attempt > 2 {
-				least, most = timeout+base<<(attempt-3), timeout+base<<(attempt-2)
+			var least, most time.Duration
+			if attempt > 1 {
+				most = base << (attempt - 2)
+				least, most = timeout+most/2, timeout+most
 			}
 			if waited := t.At.Sub(last); attempt > 1 && (waited < least || waited > most+time.Second) && w.kit.Bubble {
 				w.Errorf("attempt %d came after %s, want %s to %s", attempt, waited, least, most)
