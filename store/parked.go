@@ -20,8 +20,8 @@ type DueRequest struct {
 	From time.Time
 }
 
-// DueLag is how far From stays behind the clock: what is parked to be due at once, in a transaction that ends within this time, is not
-// before it.
+// DueLag is the least time between From and the read that returns it: what is parked to be due at once, in a transaction that ends within
+// this time, is not due before From.
 const DueLag = time.Second
 
 // DueResult is what Due found.
